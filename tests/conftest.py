@@ -3,6 +3,7 @@
 A test is `fast` unless it is marked `slow`: `pytest -m fast` is the inner loop, everything runs in CI.
 """
 
+import signal
 import sys
 
 import pytest
@@ -10,6 +11,10 @@ from hypothesis import settings
 
 # Many containers set PYTHONDONTWRITEBYTECODE: every worker would rewrite the assertions of all modules in each run, for 12 s.
 sys.dont_write_bytecode = False
+
+# A shell has Ctrl-C ignored for what runs behind it, and processes that tests start and interrupt would inherit that.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("gpusim", deadline=None)
 settings.load_profile("gpusim")

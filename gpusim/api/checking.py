@@ -8,8 +8,12 @@ from typing import overload
 from gpusim import referee
 from gpusim.api.grids import Results
 from gpusim.api.result import Result
+from gpusim.base.errors import ResultError
 from gpusim.experiment.ran import load_machine_of, load_trace_of, own_times_of
+from gpusim.experiment.ranks_checked import check_ranks, collectives_for
+from gpusim.machine.collectives.times import CollectiveTimes
 from gpusim.machine.profile import Profile
+from gpusim.machine.topology.topology import Topology
 from gpusim.referee import Report, pages
 from gpusim.results import result as kept
 from gpusim.trace.trace import Trace
@@ -23,7 +27,7 @@ def check(result: Result | Results) -> Report | list[Report]:
     """Recompute a result from its event log, with none of the simulator's code.
 
     `ok` of the report is True, False (then `violations` says what is wrong), or None where the run kept no log; of the
-    results of a grid, a report each.  Raises TraceError when the trace that ran is gone.
+    results of a grid, a report each; of ranks one of all of them.  Raises TraceError when the trace that ran is gone.
 
     >>> import gpusim
     >>> result = gpusim.simulate("resnet50-train", on="a100-pcie-40gb", memory="60 %", log=True, bounds=False)
@@ -37,11 +41,16 @@ def check(result: Result | Results) -> Report | list[Report]:
         ]
     if "unified" in result.spec:
         return pages.check(result.whole)
+    if "gpu" in result.spec:
+        raise ResultError("a rank cannot be checked alone: when it goes on follows from all", hint="check all of them")
     base = result.folder or Path()
     source = result.source if isinstance(result.source, Trace) else load_trace_of(result.value, base)
     return _checked(result.whole, source, base, result.machine)
 
 
-def _checked(run: kept.Result, program: Trace, base: Path, machine: Profile | None = None) -> Report:
-    machine = load_machine_of(run, base, machine)
+def _checked(run: kept.Result, program: Trace, base: Path, known: Profile | Topology | None = None) -> Report:
+    if run.ranks:
+        times = CollectiveTimes(known) if isinstance(known, Topology) else collectives_for(run, base)
+        return check_ranks(run, program, times)
+    machine = load_machine_of(run, base, None if isinstance(known, Topology) else known)
     return referee.check(run, program, machine, own_times_of(run, machine))

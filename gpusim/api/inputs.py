@@ -10,6 +10,8 @@ from gpusim.base.yaml.find import find, find_run, is_managed
 from gpusim.base.yaml.values import machine as named
 from gpusim.machine import variant
 from gpusim.machine.profile import Profile
+from gpusim.machine.topology import build
+from gpusim.machine.topology.topology import Topology
 from gpusim.programs.managed.steps import ManagedProgram
 from gpusim.programs.managed.text import load as load_program
 from gpusim.studies.fragmentation.inputs import open_trace
@@ -65,3 +67,12 @@ def source_of(what: str | Path | Source) -> tuple[str, Source]:
 def machine_of(what: str | Path | Profile) -> tuple[str, Profile]:
     """The machine, and the word for it in a result."""
     return (what.name, what) if isinstance(what, Profile) else (str(what), load_machine(what))
+
+
+def any_machine_of(what: str | Path | Profile | Topology) -> tuple[str, Profile | Topology]:
+    """The same, also of a machine of several GPUs."""
+    if isinstance(what, Topology):
+        return what.name, what
+    if isinstance(what, Profile) or (file := build.file_of(str(what))) is None:
+        return machine_of(what)
+    return str(what), build.load_found(file, str(what))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from gpusim.api.inputs import Source
     from gpusim.machine.profile import Profile
+    from gpusim.machine.topology.topology import Topology
 
 FRAMES = ("run", "timeline", "log", "activities", "metrics")
 SHOWN = (
@@ -51,7 +52,8 @@ class Result:
     """
 
     def __init__(
-        self, of: kept.Result, source: Source | None = None, folder: Path | None = None, machine: Profile | None = None
+        self, of: kept.Result, source: Source | None = None, folder: Path | None = None,
+        machine: Profile | Topology | None = None,
     ) -> None:
         self._of = of
         self.source = source
@@ -119,6 +121,11 @@ class Result:
             raise AttributeError(f"this run has no {name} ({METRICS[name].meaning})")
         hint = suggest(name, METRICS)
         raise AttributeError(f"a result has no '{name}'{f' ({hint})' if hint else ''}")
+
+    @property
+    def ranks(self) -> list[Result]:
+        """Of a program on several GPUs the result of each rank, in their order; else none."""
+        return [Result(rank) for rank in self._of.ranks]
 
     def __getattr__(self, name: str) -> int | float:
         if name.startswith("_"):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpusim.api.inputs import Source, machine_of, source_of
+from gpusim.api.inputs import Source, any_machine_of, source_of
 from gpusim.api.result import Result
 from gpusim.api.words import Named
 from gpusim.base.errors import GpusimError, PolicyError
@@ -20,7 +20,12 @@ from gpusim.machine import sharing
 from gpusim.machine import tiers as chains
 from gpusim.machine.profile import Profile
 from gpusim.machine.tiers import DEFAULT
+from gpusim.machine.topology.topology import Topology
 from gpusim.policies import registry
+from gpusim.programs.ranks.layout import NO_LAYOUT, parse_layout
+from gpusim.programs.ranks.placement import PACKED
+from gpusim.programs.ranks.placement import placement as placed
+from gpusim.programs.ranks.stragglers import NO_STRAGGLERS, parse_stragglers, stragglers_text
 from gpusim.trace import grain as grains
 
 _USUAL = {kind: getattr(Policies(), kind)[0] for kind in KINDS}
@@ -28,9 +33,9 @@ _USUAL = {kind: getattr(Policies(), kind)[0] for kind in KINDS}
 
 def simulate(
     trace: str | Path | Source,
-    machine: str | Path | Profile | None = None,
+    machine: str | Path | Profile | Topology | None = None,
     *,
-    on: str | Path | Profile | None = None,
+    on: str | Path | Profile | Topology | None = None,
     memory: str | int = "capacity",
     host_memory: str | int = "capacity",
     place: Any = None,
@@ -44,6 +49,9 @@ def simulate(
     unified: str = "none",
     share: str | Sequence[str] = sharing.WORDS,
     active_thread_percentage: int = 100,
+    parallel: str | Mapping[str, int] = NO_LAYOUT,
+    placement: str = PACKED,
+    stragglers: str | Mapping[int, float] = NO_STRAGGLERS,
     transform: str = AS_RECORDED,
     kernel_times: str | Path | None = None,
     use: Any = (),
@@ -67,6 +75,10 @@ def simulate(
     share        what activities of the GPU share: "sms", "memory" (its bandwidth) and copy "engines", or "none"
     active_thread_percentage
                  percentage of the multiprocessors that the program's kernels may use together, as MPS limits it
+    parallel     how the program is divided over the GPUs of a machine of several: "data=4 tensor=2", or
+                 {"data": 4, "tensor": 2}; all ranks are simulated, and `result.ranks` has each
+    placement    which GPU each rank has: "packed" or "spread"
+    stragglers   ranks whose kernels take longer, by how much: "3=1.1", or {3: 1.1}
     transform    what the trace is turned into first: "checkpointing | precision(to=bf16)"
     kernel_times a CSV file with your own measured times on this machine: gpu, operator, dtype, shape, time_us
     use          files with policies of your own, or the decorated objects, which the words above may name
@@ -99,12 +111,14 @@ def simulate(
     tiers = str(values.tiers(tiers))
     chains.check(tiers)
     program, source = source_of(trace)
-    place_name, profile = machine_of(where)
+    place_name, profile = any_machine_of(where)
     spec = RunSpec(
         program, place_name, values.capacity(memory), values.capacity(host_memory), **policies, seed=seed, log=log,
         transform=transform, grain=grains.write(grains.parse(grain)) if grain != "tensor" else "tensor", tiers=tiers,
         unified=driver, share=sharing.write(sharing.parse(share)),
         active_thread_percentage=sharing.percentage(active_thread_percentage),
+        parallel=NO_LAYOUT if parallel == NO_LAYOUT else str(parse_layout(parallel)), placement=placed(placement),
+        stragglers=stragglers_text(parse_stragglers(stragglers)),
     )  # fmt: skip
     return Result(*single(
         source, profile, spec, use=named.files, given=named.given, plan=_plan_file(policies["plan"]),

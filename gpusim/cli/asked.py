@@ -38,6 +38,7 @@ def experiment(
 def _machines(on: Sequence[str], sets: Sequence[str]) -> list[str]:
     """The override that --on is."""
     from gpusim.machine import words
+    from gpusim.machine.topology import build
 
     if not on:
         return []
@@ -45,7 +46,8 @@ def _machines(on: Sequence[str], sets: Sequence[str]) -> list[str]:
         raise GpusimError("--on and --set profile=... both name the machine", hint="give one of them")
     machines = words.split(on)
     for word in machines:
-        words.load(words.one(word, "a run"))
+        if not build.file_of(word):
+            words.load(words.one(word, "a run"))
     return [f"profile={','.join(word if _PLAIN.fullmatch(word) else json.dumps(word) for word in machines)}"]
 
 

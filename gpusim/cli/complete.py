@@ -30,6 +30,13 @@ def whole_machines(incomplete: str) -> list[str]:
     return [*_shipped("machine", incomplete), *_files(incomplete, (".yaml", ".yml"))]
 
 
+def collectives(incomplete: str) -> list[str]:
+    """What several GPUs do at once."""
+    from gpusim.trace.exchanges import KINDS, SEND
+
+    return _begun([*KINDS, SEND], incomplete)
+
+
 def policies(incomplete: str) -> list[str]:
     """The names of all policies."""
     from gpusim.policies.registry import entries

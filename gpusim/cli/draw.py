@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from gpusim.base.errors import GpusimError, ResultError, suggest
 from gpusim.experiment.pool import cores, prepare, run_tasks
-from gpusim.results.folder import FIGURES, PAGE_LOG, has_log, load_folder, run_folders
+from gpusim.results.folder import FIGURES, has_log, is_logged, load_folder, run_folders
 from gpusim.results.result import Result
 from gpusim.show import figures
 from gpusim.show.programs import programs
@@ -117,9 +117,11 @@ def draw(
 
 def fitting(results: Sequence[Result], folder: Path) -> list[str]:
     """The figures that say something about the results of this folder, in the order in which they are worth reading."""
-    logged = has_log(folder) or any((run / PAGE_LOG).is_file() for run in run_folders(folder))
+    logged = any(is_logged(run) for run in run_folders(folder))
     known = {*figures.suitable(results)}
     known |= {name for name, of in figures.FIGURES.items() if (of.log or of.program) and (logged or not of.log)}
+    if not has_log(folder):  # of blocks: pages and ranks have others
+        known -= {"address_map"}
     return [name for name in figures.FIGURES if name in known]
 
 

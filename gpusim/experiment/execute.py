@@ -22,6 +22,7 @@ from gpusim.engine.run.simulate import simulate
 from gpusim.experiment import users
 from gpusim.experiment.answerable import ALL, answered
 from gpusim.experiment.bounds import Bounds, of_run
+from gpusim.experiment.ranked import collectives_of, simulated_ranks
 from gpusim.experiment.spec import AS_RECORDED, KINDS
 from gpusim.experiment.tasks import Task, read, read_trace
 from gpusim.machine import sharing, variant
@@ -33,6 +34,7 @@ from gpusim.machine.kernels.user_table import tables
 from gpusim.machine.platforms import completed
 from gpusim.machine.profile import Profile, changed
 from gpusim.policies.registry import SHIPPED, Registry
+from gpusim.programs.ranks.stragglers import parse_stragglers
 from gpusim.results.folder import save_result
 from gpusim.results.metrics import avoidable
 from gpusim.results.result import Result
@@ -43,6 +45,7 @@ from gpusim.trace.workload import Workload, build
 
 if TYPE_CHECKING:
     from gpusim.experiment.spec import RunSpec
+    from gpusim.machine.collectives.times import CollectiveTimes
     from gpusim.programs.managed.steps import ManagedProgram
 
     Source = Workload | ManagedProgram  # what runs on a machine
@@ -93,10 +96,13 @@ def result_of(task: Task, program: RunProgram) -> Result:
 
 def result_of_ranks(task: Task) -> Result:
     """The result of a run of all ranks of its program."""
-    from gpusim.experiment.ranked import collectives_of, simulated_ranks
+    trace = read_trace(task.trace, task.spec.transform, users.of_task(task))
+    return ranks_of(task, trace, collectives_of(task.profile, task.spec.profile))
 
+
+def ranks_of(task: Task, trace: Trace, collectives: CollectiveTimes) -> Result:
+    """The result of a run of all ranks of this program, wherever that and the machine came from."""
     spec, own = task.spec, users.of_task(task)
-    trace = read_trace(task.trace, spec.transform, own)
 
     def memory(footprint: int) -> int | None:
         return _capacity(task, footprint)
@@ -105,7 +111,7 @@ def result_of_ranks(task: Task) -> Result:
         return None if spec.host_memory == Capacity() else spec.host_memory.resolve(footprint, 0)
 
     done = simulated_ranks(
-        trace, collectives_of(task.profile, spec.profile), spec.parallel, spec.placement, own, memory=memory,
+        trace, collectives, spec.parallel, spec.placement, own, slower=parse_stragglers(spec.stragglers), memory=memory,
         host_memory=host_memory, **chosen(task), log=task.log,
     )  # fmt: skip
     footprint = max(int(rank.spec["footprint"]) for rank in done.ranks)

@@ -16,6 +16,7 @@ from gpusim.machine.topology import build
 from gpusim.machine.topology.topology import Topology
 from gpusim.programs.ranks.layout import NO_LAYOUT, parse_layout
 from gpusim.programs.ranks.placement import placed
+from gpusim.programs.ranks.stragglers import parse_stragglers
 
 if TYPE_CHECKING:
     from gpusim.experiment.load import Loaded
@@ -62,7 +63,13 @@ def _of_machines(loaded: Loaded) -> Iterator[Problem]:
 
 def _of_words(loaded: Loaded) -> Iterator[Problem]:
     e, say = loaded.experiment, loaded.document.problem
-    if all(text == NO_LAYOUT for text in e.parallel):
+    ranks = [parse_layout(text).ranks for text in e.parallel if text != NO_LAYOUT]
+    for i, text in enumerate(e.stragglers):
+        worst = max(parse_stragglers(text), default=-1)
+        if worst >= 0 and (not ranks or worst >= min(ranks)):
+            yield say(("stragglers", i), f"there is no rank {worst}" + (f": {min(ranks)} are counted from 0" if ranks else ""),
+                      "name one of them" if ranks else "say how the program is divided: parallel: {data: 8}")  # fmt: skip
+    if not ranks:
         if e.placement != (LATER["placement"],):
             yield say(("placement",), "there are no ranks to place", "say how the program is divided: parallel: {data: 8}")
         return

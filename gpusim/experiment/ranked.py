@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from gpusim.engine.run.ranks import simulate_ranks
+import numpy as np
+
+from gpusim.engine.run.ranks import FlowOf, simulate_ranks
 from gpusim.experiment.layouts import load_whole
 from gpusim.machine import sharing
 from gpusim.machine.collectives.passes import Kind
@@ -19,15 +21,16 @@ from gpusim.machine.identity import profile_hash
 from gpusim.machine.kernels.alone import alone
 from gpusim.machine.kernels.durations import durations, shares
 from gpusim.machine.profile import Profile, changed
+from gpusim.machine.topology.topology import Topology
 from gpusim.machine.topology.transfers import LinkFlow
 from gpusim.policies.registry import Registry
 from gpusim.programs import transforms
-from gpusim.programs.ranks.layout import parse_layout
+from gpusim.programs.ranks.layout import RankLayout, parse_layout
 from gpusim.programs.ranks.placement import placed
 from gpusim.results.ranks import of_all
 from gpusim.results.result import Result
 from gpusim.trace.iterations import iterations
-from gpusim.trace.trace import Trace
+from gpusim.trace.trace import KERNEL, Trace
 from gpusim.trace.workload import Workload, build
 
 Memory = Callable[[int], int | None]
@@ -42,9 +45,23 @@ class RankProgram(NamedTuple):
     basis: dict[str, float]
 
 
+class DividedProgram(NamedTuple):
+    """The program of each rank and its GPU, by name and with its part of the host's memory."""
+
+    layout: RankLayout
+    gpus: tuple[str, ...]
+    programs: list[RankProgram]
+    given: list[Profile]
+
+    @property
+    def largest(self) -> int:
+        """Bytes that the program of a rank holds at most."""
+        return max(program.work.live_peak for program in self.programs)
+
+
 def simulated_ranks(
     trace: Trace, collectives: CollectiveTimes, layout: str, placement: str | Sequence[str], own: Registry, *,
-    memory: Memory, host_memory: Memory, share: str, **choices: Any,
+    slower: Mapping[int, float], memory: Memory, host_memory: Memory, share: str, **choices: Any,
 ) -> Result:  # fmt: skip
     """The ranks of a program, each on its GPU of the machine, as one result.  Ranks of one host share its memory evenly.
 
@@ -52,39 +69,70 @@ def simulated_ranks(
     collectives  their times on the machine
     layout    degrees of parallelism, as `programs.ranks.layout` reads them
     own       the user's transforms
+    slower    rank -> how much longer its kernels take
     choices   policies, seed and log as `engine.run.simulate.prepared` takes them, the same for all ranks
 
     Raises GpusimError for a layout that the program or the machine does not allow.
     """
-    machine, divided = collectives.machine, parse_layout(layout)
-    gpus = placed(machine, divided.ranks, placement)
-    stages = [_stage(trace, divided.transform(stage), own) for stage in range(divided.pipeline)]
-    words = sharing.parse(share)
+    ran = divided(trace, collectives.machine, layout, placement, own, slower=slower, host_memory=host_memory, share=share)
+    ranks = simulate_ranks(
+        [program.work for program in ran.programs], ran.given, collectives.machine, ran.gpus, ran.layout.members,
+        flow_by(collectives), capacity_bytes=memory(ran.largest), share=share, **choices,
+    )  # fmt: skip
+    done = of_all([
+        _kept(rank, {"gpu": gpu, **({"slower": slower[i]} if i in slower else {})}, program)
+        for i, (rank, gpu, program) in enumerate(zip(ranks, ran.gpus, ran.programs, strict=True))
+    ])
+    if not done.finished:
+        return done
+    return replace(done, metrics={**done.metrics, "batch_ns": round(done.metrics["makespan_ns"] / batches(ran.layout, trace))})
+
+
+def batches(layout: RankLayout, trace: Trace) -> int:
+    """Batches of the recording that all ranks go through together."""
+    return layout.data * layout.microbatches * (int(iterations(trace).max(initial=0)) + 1)
+
+
+def divided(
+    trace: Trace, machine: Topology, layout: str, placement: str | Sequence[str], own: Registry, *,
+    slower: Mapping[int, float], host_memory: Memory, share: str,
+) -> DividedProgram:  # fmt: skip
+    """The programs of all ranks; arguments as in `simulated_ranks`.
+
+    Raises GpusimError for a layout that the program or the machine does not allow.
+    """
+    degrees, words = parse_layout(layout), sharing.parse(share)
+    gpus = placed(machine, degrees.ranks, placement)
+    stages = [_stage(trace, degrees.transform(stage), own) for stage in range(degrees.pipeline)]
     programs = [
-        _on_gpu(stages[divided.place(rank)[2]], machine.profile(gpu), words) for rank, gpu in enumerate(gpus)
+        _on_gpu(stages[degrees.place(rank)[2]], machine.profile(gpu), words, slower.get(rank, 1.0))
+        for rank, gpu in enumerate(gpus)
     ]
-    largest = max(program.work.live_peak for program in programs)
     of_host = Counter(machine.host[gpu] for gpu in gpus)
+    capacity = host_memory(max(program.work.live_peak for program in programs))
     given = [
-        _with_host(program.profile, host_memory(largest), of_host[machine.host[gpu]])
+        _with_host(program.profile, capacity, of_host[machine.host[gpu]])
         for program, gpu in zip(programs, gpus, strict=True)
     ]
+    return DividedProgram(degrees, gpus, programs, given)
+
+
+def flow_by(collectives: CollectiveTimes) -> FlowOf:
+    """What flows in a collective, by these times."""
 
     def flow(kind: Kind, size: int, group: Sequence[str]) -> LinkFlow:
         return collectives.of(kind, group, size).flow
 
-    ranks = simulate_ranks(
-        [program.work for program in programs], given, machine, gpus, divided.members, flow, capacity_bytes=memory(largest),
-        share=share, **choices,
-    )  # fmt: skip
-    done = of_all([
-        replace(rank, spec={**rank.spec, "gpu": gpu}, metrics={**rank.metrics, **program.basis})
-        for rank, gpu, program in zip(ranks, gpus, programs, strict=True)
-    ])  # fmt: skip
-    if not done.finished:
-        return done
-    batches = divided.data * divided.microbatches * (int(iterations(trace).max(initial=0)) + 1)
-    return replace(done, metrics={**done.metrics, "batch_ns": round(done.metrics["makespan_ns"] / batches)})
+    return flow
+
+
+def _kept(rank: Result, known: dict[str, Any], program: RankProgram) -> Result:
+    """The result of a rank with what is known of it here; one with a log keeps the program that ran."""
+    spec, trace = {**rank.spec, **known}, program.work.trace
+    metrics = {**rank.metrics, **program.basis}
+    if rank.log is None:
+        return replace(rank, spec=spec, metrics=metrics)
+    return replace(rank, spec={**spec, "program_hash": trace.content_hash}, metrics=metrics, program=trace)
 
 
 @lru_cache(maxsize=4)
@@ -98,21 +146,22 @@ def _stage(trace: Trace, chain: str, own: Registry) -> Trace:
     return transforms.apply(trace, chain, own) if chain else trace
 
 
-def _on_gpu(trace: Trace, profile: Profile, share: tuple[str, ...]) -> RankProgram:
+def _on_gpu(trace: Trace, profile: Profile, share: tuple[str, ...], slower: float) -> RankProgram:
     """Kept as long as the trace is."""
-    known, key = _KNOWN.setdefault(trace, {}), (profile_hash(profile), share)
+    known, key = _KNOWN.setdefault(trace, {}), (profile_hash(profile), share, slower)
     if key not in known:
-        known[key] = _timed(trace, profile, share)
+        known[key] = _timed(trace, profile, share, slower)
     return known[key]
 
 
-_KNOWN: WeakKeyDictionary[Trace, dict[tuple[str, tuple[str, ...]], RankProgram]] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[Trace, dict[tuple[str, tuple[str, ...], float], RankProgram]] = WeakKeyDictionary()
 
 
-def _timed(trace: Trace, profile: Profile, share: tuple[str, ...]) -> RankProgram:
+def _timed(trace: Trace, profile: Profile, share: tuple[str, ...], slower: float) -> RankProgram:
     times = durations(alone(trace, share), profile)
     basis = {f"kernel_{name}_share": value for name, value in shares(times).items()}
-    return RankProgram(build(trace, times.ns), profile, basis if trace.ops else {})
+    ns = np.where(trace.activity == KERNEL, np.rint(times.ns * slower), times.ns).astype(np.int64)
+    return RankProgram(build(trace, ns), profile, basis if trace.ops else {})
 
 
 def _with_host(profile: Profile, given: int | None, ranks: int) -> Profile:

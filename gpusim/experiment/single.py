@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,15 +10,18 @@ from gpusim.base.errors import GpusimError
 from gpusim.base.yaml.values import NONE
 from gpusim.experiment import users
 from gpusim.experiment.answerable import ALL, answerable
-from gpusim.experiment.execute import RunProgram, result_of, shared
+from gpusim.experiment.execute import RunProgram, ranks_of, result_of, shared
 from gpusim.experiment.spec import AS_RECORDED, RunSpec
 from gpusim.experiment.tasks import Task, under_oracle, without_limit
 from gpusim.experiment.users import NOTHING, Given
+from gpusim.machine.collectives.times import CollectiveTimes
 from gpusim.machine.kernels.durations import load_own_times
 from gpusim.machine.platforms import completed
 from gpusim.machine.profile import Profile
+from gpusim.machine.topology.topology import Topology
 from gpusim.programs import transforms
 from gpusim.programs.managed.steps import ManagedProgram
+from gpusim.programs.ranks.layout import NO_LAYOUT
 from gpusim.results.references import against
 from gpusim.results.result import Result
 from gpusim.trace.answers import answers
@@ -26,12 +29,13 @@ from gpusim.trace.trace import Trace
 
 
 def single(
-    source: Trace | ManagedProgram, profile: Profile, spec: RunSpec, *, use: tuple[Path, ...] = (), given: Given = NOTHING,
-    plan: Path | None = None, kernel_times: Path | None = None, bounds: bool = True,
+    source: Trace | ManagedProgram, machine: Profile | Topology, spec: RunSpec, *, use: tuple[Path, ...] = (),
+    given: Given = NOTHING, plan: Path | None = None, kernel_times: Path | None = None, bounds: bool = True,
 ) -> tuple[Result, Trace | ManagedProgram]:  # fmt: skip
     """Run the program as `spec` says, whose names of trace and profile are words for the result only; answers the program
     that ran, too: transformed.
 
+    machine     of one GPU, or of several, over which spec.parallel divides the program
     use, given  the user's own policies and transforms
     plan        the file that a plan policy reads
     kernel_times  the user's own measured times on this machine
@@ -50,23 +54,42 @@ def single(
     )
     if isinstance(source, Trace) and spec.transform != AS_RECORDED:
         source = transforms.apply(source, spec.transform, users.of_task(task))
-    measured = load_own_times(kernel_times, profile) if kernel_times else None
-    program = RunProgram(source, completed(profile) if spec.unified != NONE else profile, measured, shared(spec))
-    done = result_of(task, program)
+    run = _runner(source, machine, spec, kernel_times)
+    done = run(task)
     if not bounds or not can.times:
         return done, source
     free = [replace(task, spec=s, log=False, unlimited=True) for s in without_limit(task.spec, [spec.unified], [spec.place])]
     best = under_oracle(task.spec) if can.accesses else None
     references = {
-        "bound_no_limit_ns": _makespans(free, program),
-        "bound_oracle_ns": _makespans([] if best is None else [replace(task, spec=best, log=False)], program),
+        "bound_no_limit_ns": _makespans(free, run),
+        "bound_oracle_ns": _makespans([] if best is None else [replace(task, spec=best, log=False)], run),
     }
     times = {f"{bound} {i}": time for bound, found in references.items() for i, time in enumerate(found)}
     keys = {bound: [f"{bound} {i}" for i in range(len(found))] for bound, found in references.items()}
     return against(done, keys, times.get), source
 
 
-def _makespans(tasks: Iterable[Task], program: RunProgram) -> list[int]:
+def _runner(
+    source: Trace | ManagedProgram, machine: Profile | Topology, spec: RunSpec, kernel_times: Path | None
+) -> Callable[[Task], Result]:
+    """What carries out a run of this program on this machine.  Raises GpusimError where one of them is not of several GPUs."""
+    if isinstance(machine, Profile):
+        if spec.parallel != NO_LAYOUT:
+            alone = f"{spec.profile} is one GPU, which cannot be shared by ranks"
+            raise GpusimError(alone, hint='name a machine: on="hgx-h100"')
+        measured = load_own_times(kernel_times, machine) if kernel_times else None
+        program = RunProgram(source, completed(machine) if spec.unified != NONE else machine, measured, shared(spec))
+        return lambda task: result_of(task, program)
+    if spec.parallel == NO_LAYOUT:
+        many = f"{spec.profile} has {len(machine.gpus)} GPUs: say how the program is divided over them"
+        raise GpusimError(many, hint='write parallel="data=8", or name the profile of one GPU')
+    if isinstance(source, ManagedProgram) or spec.unified != NONE or spec.plan != NONE:
+        raise GpusimError("managed programs, unified memory and plans are simulated on one GPU, not for ranks")
+    collectives = CollectiveTimes(machine)
+    return lambda task: ranks_of(task, source, collectives)
+
+
+def _makespans(tasks: Iterable[Task], run: Callable[[Task], Result]) -> list[int]:
     """Of these references as far as they finish, ns."""
-    ran = [result_of(task, program) for task in tasks]
+    ran = [run(task) for task in tasks]
     return [int(r.metrics["makespan_ns"]) for r in ran if r.finished and "makespan_ns" in r.metrics]

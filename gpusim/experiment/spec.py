@@ -22,6 +22,8 @@ from gpusim.base.yaml.fields import STRICT, Fraction, checked, quantity_pattern,
 from gpusim.base.yaml.values import NONE, Capacity, PolicySpec, capacity, policy, tiers
 from gpusim.machine import sharing
 from gpusim.programs.ranks.layout import DEGREES, NO_LAYOUT, parse_layout
+from gpusim.programs.ranks.placement import PLACEMENTS, placement
+from gpusim.programs.ranks.stragglers import parse_stragglers, stragglers_text
 
 T = TypeVar("T")
 Figure = Literal[
@@ -174,9 +176,25 @@ Layouts = Annotated[
         ],
     }),
 ]  # fmt: skip
+def _stragglers(value: Any) -> str:
+    """`none`, or the factors in their shortest form."""
+    return stragglers_text(parse_stragglers(value))
+
+
+Stragglers = Annotated[
+    tuple[Annotated[str, BeforeValidator(checked(_stragglers))], ...],
+    BeforeValidator(_axis),
+    _one_or_many({
+        "anyOf": [
+            {**_TEXT, "description": "none, or ranks and how much longer their kernels take: 3=1.1"},
+            {"type": "object", "minProperties": 1, "additionalProperties": {"type": "number", "exclusiveMinimum": 0}},
+        ],
+    }),
+]  # fmt: skip
 Placements = Annotated[
-    tuple[Literal["packed", "spread"], ...], BeforeValidator(_axis), _one_or_many({"enum": ["packed", "spread"]})
-]
+    tuple[Annotated[str, BeforeValidator(checked(placement))], ...], BeforeValidator(_axis),
+    _one_or_many({"enum": list(PLACEMENTS)}),
+]  # fmt: skip
 Bounds = Annotated[
     bool | Literal["search"],
     BeforeValidator(_bounds),
@@ -261,6 +279,8 @@ class Experiment:
     """How the program is divided over the GPUs of a machine that has several: `{data: 4, tensor: 2}`; all are simulated."""
     placement: Placements = (LATER["placement"],)
     """Which GPU each rank has: `packed` (neighbours on one host) or `spread` (a host after the other)."""
+    stragglers: Stragglers = (LATER["stragglers"],)
+    """Ranks whose kernels take longer: `3=1.1` for 1.1 times as long on rank 3."""
     use: tuple[UserFile, ...] = ()
     """Files with policies of your own, relative to the experiment; before their use."""
     kernel_times: TableFile | None = None
@@ -310,6 +330,7 @@ class RunSpec:
     active_thread_percentage: int = int(LATER["active_thread_percentage"])
     parallel: str = LATER["parallel"]
     placement: str = LATER["placement"]
+    stragglers: str = LATER["stragglers"]
 
     def plain(self) -> dict[str, Any]:
         """As JSON values; what came later is not named at its default, so that it changes no hash."""
@@ -365,6 +386,6 @@ def expand(experiment: Experiment, allow_large: bool = False) -> list[RunSpec]:
 def _axes(e: Experiment) -> dict[str, tuple[Any, ...]]:
     """The lists of an experiment by the names that a run has for them; the last varies fastest."""
     names = ("trace", "transform", "grain", "profile", "tiers", "unified", "memory", "host_memory", "active_thread_percentage",
-             "parallel", "placement")  # fmt: skip
+             "parallel", "placement", "stragglers")  # fmt: skip
     policies = {kind: getattr(e.policies, kind) for kind in KINDS}
     return {**{name: getattr(e, name) for name in names}, **policies, "seed": e.seed}

@@ -28,7 +28,7 @@ from gpusim.experiment.spec import AS_RECORDED, KINDS, RunSpec, expand
 from gpusim.experiment.users import NOTHING, Given
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs import transforms
-from gpusim.results.folder import EVENT_LOG, PAGE_LOG, RUNS, changed, damaged, in_columns, intact
+from gpusim.results.folder import RUNS, changed, damaged, in_columns, intact, is_logged
 
 if TYPE_CHECKING:
     from gpusim.programs.managed.steps import ManagedProgram
@@ -264,7 +264,7 @@ def _keys(references: Mapping[str, Sequence[Task]]) -> dict[str, tuple[str, ...]
 
 
 def _has_log(task: Task) -> bool:
-    return (task.out / RUNS / task.key / (EVENT_LOG if task.spec.unified == NONE else PAGE_LOG)).is_file()
+    return is_logged(task.out / RUNS / task.key)
 
 
 def inputs(loaded: Loaded) -> dict[str, str]:

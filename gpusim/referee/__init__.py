@@ -17,6 +17,8 @@ the compiled island.  `check` asks, in this order, and stops where nothing furth
     do the metrics equal what the log adds up to?                                        totals.totals
 
 Times need the machine's profile; without one they are not checked.
+
+`ranks.check` asks the same of runs on the devices of one machine, and when bytes arrive of all of them together.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from __future__ import annotations
 from gpusim.machine.identity import profile_hash
 from gpusim.machine.kernels.own_times import OwnTimes
 from gpusim.machine.profile import Profile
-from gpusim.referee import activities, bounds, decisions, memory, rates, timeline, times
+from gpusim.referee import activities, bounds, decisions, ends, memory, rates, timeline, times
 from gpusim.referee.numbers import agree, numbers
 from gpusim.referee.packing import packing
 from gpusim.referee.records import Records
@@ -34,7 +36,7 @@ from gpusim.referee.totals import totals
 from gpusim.results.log import READ, VERSION
 from gpusim.results.result import Result
 from gpusim.trace.grain import cut, parse
-from gpusim.trace.trace import Trace
+from gpusim.trace.trace import I64, Trace
 
 __all__ = ["Report", "Violation", "check"]
 
@@ -50,11 +52,27 @@ def check(result: Result, trace: Trace, profile: Profile | None = None, own: Own
     if result.log is None:
         return Report(ok=None)
     found = Findings()
+    recompute(result, trace, profile, own, found)
+    return found.report()
+
+
+def recompute(
+    result: Result, trace: Trace, profile: Profile | None, own: OwnTimes | None, found: Findings, met: I64 = activities.NONE,
+    judge: times.Judge = ends.check,
+) -> None:  # fmt: skip
+    """All of `check`, of a result that has a log.
+
+    met    operators that end with those of other runs, whose ends are left to the judge
+    judge  compares the ends of what the run has started with those that follow; not asked where nothing follows
+    """
+    assert result.log is not None
     other = _other(result, trace, profile)
     if other is not None:
         found.say(-1, *other)
-        return found.report()
-    given, trace = trace, result.program or trace  # which a plan policy has made of it
+        return
+    given = trace
+    if result.program is not None and result.program.content_hash != trace.content_hash:
+        trace = result.program  # which a plan policy has made of it
     machine = None
     if profile is not None:
         codec = {name: rate / 1e9 for name, rate in packing(trace).rates.items()}
@@ -67,7 +85,7 @@ def check(result: Result, trace: Trace, profile: Profile | None = None, own: Own
     memories = tiers(result.spec)
     # `and` in this order: each line may rely on those before it.
     if activities.well_formed(log, trace, memories, found) and activities.program_order(log, trace, result.finished, found):
-        acts = activities.collect(log, trace, memories, result.finished, found)
+        acts = activities.collect(log, trace, memories, result.finished, found, met)
         if acts is not None:
             activities.queue_discipline(acts, memories, found)
             limits = {**result.spec.get("rates", {}), **packing(trace).rates}
@@ -77,11 +95,10 @@ def check(result: Result, trace: Trace, profile: Profile | None = None, own: Own
             timed: dict[str, int | float] = dict(decisions.check(log, found))
             if machine is not None:
                 agree(result.spec, machine, memories, found)
-                timed |= machine.known | times.check(result, log, acts, trace, memories, machine, found)
+                timed |= machine.known | times.check(result, log, acts, trace, memories, machine, found, judge)
                 bounds.check(result, trace, whole, machine.duration, packing(trace).on_wire, found)
             timeline.check(result, log, acts, trace, found)
             totals(result, log, acts, trace, memories, ledger, timed, found)
-    return found.report()
 
 
 def _other(result: Result, trace: Trace, profile: Profile | None) -> tuple[str, str] | None:

@@ -51,6 +51,7 @@ from gpusim.trace.trace import (
 )
 
 NEVER = 2**62  # the time at which something ends that never does
+NONE = np.zeros(0, np.int64)
 MOST_NUMBER = 2**60  # addresses, sizes and times above this are no machine's, and sums of two still fit int64
 _OF_UNIT = (CREATE, PLACE, UNPLACE, DESTROY, COPY, DROP, OOM, MOVE, CANCEL, DECIDE)
 _IN_MEMORY = (PLACE, UNPLACE, DROP, OOM, MOVE)
@@ -71,6 +72,7 @@ class ActivityTimes:
     start_record: I64  # -1 when it did not
     end_record: I64
     cancelled: npt.NDArray[np.bool_]  # a swap that was called off before it started
+    met: npt.NDArray[np.bool_]  # it ends with activities of other runs
 
 
 def well_formed(log: Records, trace: Trace, tiers: Tiers, found: Findings) -> bool:
@@ -129,8 +131,10 @@ def program_order(log: Records, trace: Trace, finished: bool, found: Findings) -
     return False
 
 
-def collect(log: Records, trace: Trace, tiers: Tiers, finished: bool, found: Findings) -> ActivityTimes | None:
-    """Pair submissions, starts and ends; None when they do not pair."""
+def collect(
+    log: Records, trace: Trace, tiers: Tiers, finished: bool, found: Findings, met: I64 = NONE
+) -> ActivityTimes | None:
+    """Pair submissions, starts and ends; None when they do not pair.  met: operators that end with those of other runs."""
     before = len(found.violations)
     kind, t = log["kind"], log["t"]
     record = np.flatnonzero((kind == ISSUE) | (kind == COPY))
@@ -183,7 +187,8 @@ def collect(log: Records, trace: Trace, tiers: Tiers, finished: bool, found: Fin
         i = record[~is_copy][wrong[0]]
         found.say(i, f"operator {log['a'][i]} moves {log['bytes'][i]} bytes", f"{due[wrong[0]]}, as in the trace")
         return None
-    return ActivityTimes(record, queue, copy, op, size, t[record], times[START], times[END], start, end, cancelled)
+    together = np.isin(op, met) if len(met) else np.zeros(count, bool)
+    return ActivityTimes(record, queue, copy, op, size, t[record], times[START], times[END], start, end, cancelled, together)
 
 
 def _cancelled(log: Records, record: I64, found: Findings) -> npt.NDArray[np.bool_]:

@@ -7,15 +7,16 @@ kernel that reads or writes below the device ends with the last of its bytes, or
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from gpusim.machine.sharing import MEMORY, SMS
+from gpusim.machine.topology.sharing import SharedLink
 from gpusim.referee.activities import NEVER, ActivityTimes
-from gpusim.referee.flows import Grants, ends
+from gpusim.referee.flows import Grants, Moved, ends
 from gpusim.referee.numbers import DEVICE_MEMORY, F64, Figures, Route
 from gpusim.referee.rates import remote
 from gpusim.referee.report import Findings
@@ -25,9 +26,31 @@ from gpusim.trace.trace import COLLECTIVE, HOST_WORK, I64, KERNEL, MOVES, Trace
 ROUNDING = 1  # ns: what shares links or multiprocessors ends within a float's rounding of a whole nanosecond
 
 
-def check(acts: ActivityTimes, trace: Trace, tiers: Tiers, n: Figures, grants: Grants, found: Findings) -> None:
-    """Every end against the one that follows from the start.  grants: of the multiprocessors, to activities."""
-    due = expected(acts, trace, tiers, n, grants)
+class Started(NamedTuple):
+    """What a run has started, when and on which machine.  grants: of the multiprocessors, to activities."""
+
+    acts: ActivityTimes
+    trace: Trace
+    tiers: Tiers
+    n: Figures
+    grants: Grants
+
+
+class Ends(NamedTuple):
+    """(activities,) expected ends, NEVER of those that did not start, and whether what they share decides them."""
+
+    end: I64
+    shared: npt.NDArray[np.bool_]
+
+
+def check(run: Started, found: Findings) -> None:
+    """Every end against the one that follows from the start."""
+    compare(run, expected(run), found)
+
+
+def compare(run: Started, due: Ends, found: Findings) -> None:
+    """Every end of the log against the one that is due."""
+    acts, trace = run.acts, run.trace
     shared, ended = due.shared, (acts.end < NEVER) & (due.end < NEVER)
     wrong = np.flatnonzero(ended & (np.abs(acts.end - due.end) > np.where(shared, ROUNDING, 0)))
     for i in wrong.tolist():
@@ -40,13 +63,6 @@ def check(acts: ActivityTimes, trace: Trace, tiers: Tiers, n: Figures, grants: G
     found.count("ends", int(ended.sum()))
 
 
-class Ends(NamedTuple):
-    """(activities,) expected ends, NEVER of those that did not start, and whether what they share decides them."""
-
-    end: I64
-    shared: npt.NDArray[np.bool_]
-
-
 class Flow(NamedTuple):
     """What activities move, or do, at once: when it begins, bytes (or ns of kernels), and as in flows.Flows."""
 
@@ -55,12 +71,27 @@ class Flow(NamedTuple):
     size: F64
     alone: F64
     unit: F64
-    links: tuple[str, ...]
+    links: tuple[SharedLink, ...]
 
 
-def expected(acts: ActivityTimes, trace: Trace, tiers: Tiers, n: Figures, grants: Grants) -> Ends:
+class Moving(NamedTuple):
+    """What follows from the starts of a run before anything is shared."""
+
+    own: Ends          # of what shares nothing; of copies the start of all time
+    flows: list[Flow]
+    grants: Grants     # of the multiprocessors, to flows as they stand there
+
+
+def expected(run: Started) -> Ends:
     """The ends that follow from the starts in the log."""
-    started, operator = acts.start < NEVER, acts.op >= 0
+    moving = flowing(run)
+    return settled(moving, arrivals(moving.flows, run.n.links, moving.grants)) if moving.flows else moving.own
+
+
+def flowing(run: Started) -> Moving:
+    """What flows, and what ends whatever flows; both leave out what ends with activities of other runs."""
+    acts, trace, tiers, n, grants = run
+    started, operator = (acts.start < NEVER) & ~acts.met, acts.op >= 0
     recorded = np.append(trace.duration, -1)[acts.op] >= 0
     activity = np.append(trace.activity.astype(np.int64), -1)[acts.op]
     took = np.append(n.duration, 0)[acts.op]
@@ -74,22 +105,29 @@ def expected(acts: ActivityTimes, trace: Trace, tiers: Tiers, n: Figures, grants
     kernels = np.flatnonzero(started & (activity == KERNEL) & (end > acts.start))
     work = [part for part in _kernels(acts, kernels, n) if len(part.rows)]
     timed = [part for part in _timed(acts, trace, n, started & recorded & np.isin(activity, MOVES)) if len(part.rows)]
-    flows = [*work, *parts, *timed, *by_kernels]
-    if not flows:
-        return Ends(end, shared)
     for part in by_kernels:
         shared[part.rows] = True
-    rows = np.concatenate([part.rows for part in flows])
-    number = {name: k for k, name in enumerate(n.links)}
+    return Moving(Ends(end, shared), [*work, *parts, *timed, *by_kernels], _of_flows(grants, work, len(end)))
+
+
+def arrivals(flows: Sequence[Flow], rates: Mapping[Any, float], grants: Grants) -> Moved:
+    """When each row of each of these flows has arrived; rates: of the links, bytes/ns."""
+    number = {link: k for k, link in enumerate(rates)}
     begin, size, alone, unit = (np.concatenate(column) for column in zip(*(part[1:5] for part in flows), strict=True))
-    there = ends(
+    return ends(
         begin, size, alone, unit,
         np.repeat(np.arange(len(flows)), [len(part.rows) for part in flows]),
-        [[number[name] for name in part.links] for part in flows], list(n.links.values()), _of_flows(grants, work, len(end)),
+        [[number[link] for link in part.links] for part in flows], list(rates.values()), grants,
     )  # fmt: skip
+
+
+def settled(moving: Moving, there: Moved) -> Ends:
+    """The ends of a run whose flows have arrived like that."""
+    end, shared = moving.own
+    rows = np.concatenate([part.rows for part in moving.flows])
     np.maximum.at(end, rows, np.where(there.end < 0, NEVER, there.end))
     shared[rows[there.slowed]] = True
-    return Ends(end, shared)
+    return moving.own
 
 
 def _copies(acts: ActivityTimes, activity: I64, tiers: Tiers, n: Figures, moves: npt.NDArray[np.bool_]) -> Iterator[Flow]:

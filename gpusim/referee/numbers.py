@@ -25,7 +25,7 @@ from gpusim.machine.tiers import DEFAULT, Tier
 from gpusim.machine.transfer_times import calls, host_bytes, waits
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import Tiers
-from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, HOST_WORK, I64, NVME_READ, NVME_WRITE, Trace
+from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, HOST_WORK, I64, KERNEL, NVME_READ, NVME_WRITE, Trace
 
 F64 = npt.NDArray[np.float64]
 HOST_MEMORY = "host_memory"  # what the CPU's work and copies share
@@ -106,7 +106,7 @@ def numbers(
     out = [_out(tier, packed, codec, there[tier]) for tier in m.tiers]
     near, filled = m.tiers[0], min(1.0, spec.get("remote_access", FILLED) / FILLED)
     times = durations(alone(given, share), profile, own=own)
-    took, own_calls = times.ns if ran is given else durations(ran, profile).ns, calls(ran)
+    took, own_calls = _slower(given, times.ns, spec) if ran is given else durations(ran, profile).ns, calls(ran)
     modelled = (ran.activity == HOST_WORK) & (ran.duration < 0)
     duration = np.where(own_calls, 0, np.where(modelled, np.rint(took / m.cpu).astype(np.int64), took))
     needs = kernel_needs(ran, duration, profile, spec.get("active_thread_percentage", 100))
@@ -132,6 +132,11 @@ def numbers(
         needs=needs,
         known=_known(spec, given, profile, times),
     )
+
+
+def _slower(trace: Trace, took: I64, spec: Mapping[str, Any]) -> I64:
+    """The times on a GPU whose kernels take so much longer."""
+    return np.where(trace.activity == KERNEL, np.rint(took * spec.get("slower", 1.0)), took).astype(np.int64)
 
 
 def _past_memory(way: Route, times: int = 1) -> Route:

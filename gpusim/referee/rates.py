@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.referee.activities import NEVER, ActivityTimes, first
+from gpusim.referee.activities import NEVER, ActivityTimes
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import Tiers
 from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, I64, KERNEL, NVME_READ, NVME_WRITE, Trace
@@ -21,7 +21,7 @@ def link_rates(acts: ActivityTimes, trace: Trace, tiers: Tiers, rates: Mapping[s
     to the host, which then carries a collective in both directions.
     """
     activity = np.where(trace.duration < 0, trace.activity, KERNEL)[acts.op] if trace.ops else np.zeros(len(acts.op))
-    activity = np.where(acts.op >= 0, activity, KERNEL)
+    activity = np.where((acts.op >= 0) & ~acts.met, activity, KERNEL)
     between = 1 * np.isin(activity, (COLLECTIVE, COPY_PEER))
     shared = 0 * between if rates.get("peer") else between
     into, out = (activity == COPY_IN) + shared, (activity == COPY_OUT) + shared
@@ -46,21 +46,34 @@ def link_rates(acts: ActivityTimes, trace: Trace, tiers: Tiers, rates: Mapping[s
             continue
         per_ns = float(rate) / 1e9
         i = np.flatnonzero((load > 0) & (acts.end < NEVER))
-        start, end, size = acts.start[i], acts.end[i], load[i]
-        # One tick, because ends are seen at whole nanoseconds.
-        slack = per_ns * 1.0
-        fast = size > per_ns * (end - start) * (1 + 1e-9) + slack
-        first(
-            found, fast,
-            lambda k, i=i, size=size, took=end - start: f"activity {i[k]} moves {size[k]} bytes in {took[k]} ns",
-            f"at most {per_ns:g} bytes/ns ({name})", acts.end_record[i],
-        )  # fmt: skip
-        if len(i):
-            worst, at = _most_over(start, end, size.astype(np.float64), per_ns)
-            if worst > slack + 1e-9 * size.sum(dtype=np.float64):
-                found.say(acts.end_record[i[at]], f"the link {name} has carried {worst:.0f} bytes too many by here",
-                          f"at most {per_ns:g} bytes/ns in every interval")  # fmt: skip
+        carried(Carried(i, acts.start[i], acts.end[i], load[i], acts.end_record[i], [found] * len(i)), name, per_ns)
         found.count("copies against link rates", len(i))
+
+
+class Carried(NamedTuple):
+    """(n,) what has passed a link: activity, when in ns, bytes, the record of its end, and whose it is."""
+
+    activity: I64
+    start: I64
+    end: I64
+    size: I64
+    record: I64
+    found: Sequence[Findings]
+
+
+def carried(c: Carried, name: str, per_ns: float) -> None:
+    """Whether the link lets that through at its rate, each alone and all together."""
+    # One tick, because ends are seen at whole nanoseconds.
+    slack = per_ns * 1.0
+    fast = np.flatnonzero(c.size > per_ns * (c.end - c.start) * (1 + 1e-9) + slack)
+    for k in fast[:1].tolist():
+        c.found[k].say(c.record[k], f"activity {c.activity[k]} moves {c.size[k]} bytes in {c.end[k] - c.start[k]} ns",
+                       f"at most {per_ns:g} bytes/ns ({name})")  # fmt: skip
+    if len(c.size):
+        worst, at = _most_over(c.start, c.end, c.size.astype(np.float64), per_ns)
+        if worst > slack + 1e-9 * c.size.sum(dtype=np.float64):
+            c.found[at].say(c.record[at], f"the link {name} has carried {worst:.0f} bytes too many by here",
+                            f"at most {per_ns:g} bytes/ns in every interval")  # fmt: skip
 
 
 def remote(acts: ActivityTimes, trace: Trace, tiers: Tiers) -> tuple[I64, I64]:

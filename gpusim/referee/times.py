@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,20 @@ from gpusim.referee.records import Records
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import Tiers
 from gpusim.results.log import CANCEL, END, KINDS, STALL, STALLS
-from gpusim.results.result import Result
+from gpusim.results.result import FAILED, Result
 from gpusim.trace.trace import ALLOC, COLLECTIVE, COPY_IN, COPY_OUT, FREE, I64, KERNEL, OP, RECORD, WAIT, Trace
 
 ROUNDED = ("stall_alloc_ns", "stall_launch_ns", "stall_sync_ns")  # where costs of device calls are rounded one by one
 
 
+Judge = Callable[[ends.Started, Findings], None]
+"""Compares the ends of what a run has started with those that follow."""
+
+
 def check(
-    result: Result, log: Records, acts: ActivityTimes, trace: Trace, tiers: Tiers, n: Figures, found: Findings
-) -> dict[str, int | float]:
+    result: Result, log: Records, acts: ActivityTimes, trace: Trace, tiers: Tiers, n: Figures, found: Findings,
+    judge: Judge = ends.check,
+) -> dict[str, int | float]:  # fmt: skip
     """Every time of the log; returns the metrics that follow from them."""
     columns = {name: log[name] for name in ("kind", "a", "b", "addr", "t")}
     columns["size"] = log["bytes"]
@@ -39,7 +45,7 @@ def check(
     s = _starts(columns, acts, trace, tiers, n, w, np.select([on_sms, line >= 0], [starts.PROCESSORS, starts.TURN], 0))
     starts.each_start(s)
     turns.check(acts, line, tiers, s.ready, w.wanted, n, found)
-    ends.check(acts, trace, tiers, n, sms.check(acts, trace, s.ready, columns["t"], n, found), found)
+    judge(ends.Started(acts, trace, tiers, n, sms.check(acts, trace, s.ready, columns["t"], n, found)), found)
     for record, act, due in s.said[: s.count[0]].tolist():
         cause = _cause(acts, s, act, due)
         found.say(record, f"activity {act} of {tiers.name(int(acts.queue[act]))} starts at {columns['t'][record]} ns",
@@ -73,6 +79,8 @@ def _metrics(
     claimed = int(result.metrics.get("makespan_ns", through))
     if through - w.now[h.BLUR] <= claimed <= through:  # the last calls of the device were rounded one by one
         through = claimed
+    if result.outcome == FAILED and last <= claimed <= through:  # how far its host got, the log does not tell to the end
+        last = claimed
     out: dict[str, int | float] = {f"stall_{cause}_ns": int(s.sums[i]) for i, cause in enumerate(STALLS)}
     for name in ROUNDED:  # those nanoseconds may have been waits of another cause
         claimed = int(result.metrics.get(name, out[name]))

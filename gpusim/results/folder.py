@@ -455,6 +455,11 @@ def sampled_in(out: Path) -> list[str]:
     return list(manifest.usable(out)[0].get(manifest.SAMPLES, []))
 
 
+def is_logged(run: Path) -> bool:
+    """True when the run in this folder kept an event log, of its pages or of its ranks, too."""
+    return any((place / name).is_file() for place in (run, _of_rank(run, 0)) for name in (EVENT_LOG, PAGE_LOG))
+
+
 def has_log(out: Path) -> bool:
     """True when a finished run of this folder kept its event log."""
     return any((out / RUNS / key / EVENT_LOG).is_file() for key in _folders(out)) or (out / EVENT_LOG).is_file()

@@ -19,7 +19,7 @@ FINISHED, OOM, HOST_OOM, FAILED = OUTCOMES = ("finished", "oom", "host_oom", "fa
 # Keys of `spec` that nothing compares.
 FOR_REFEREE = (
     "kernel_times", "profile_hash", "log_version", "program_hash", "memories", "remote", "remote_access", "told", "paging",
-    "unanswered",
+    "unanswered", "slower",
 )  # fmt: skip
 _NUMBERS = (int, float, np.number)
 
@@ -34,7 +34,7 @@ class Result:
               What the referee needs: profile_hash (of its numbers), log_version (results.log), capacity, host_capacity (bytes),
               rates {h2d, d2h, both} (bytes/s; `both` bounds the two directions together), slots {h2d, d2h} (copies that an
               engine runs at once), and of other tiers than the host alone tiers (as written) and memories (each with its
-              capacity, ways and slots).
+              capacity, ways and slots), and of a rank whose kernels take longer than its GPU's the factor, slower.
               Under unified memory, told: what the driver did other than asked, a sentence each; and paging: page (bytes),
               chunks (of GPU memory), whole (a chunk each block), processors, allocations (bytes, where in its window,
               kind), events (of all of the log), began and began_ns (those before the run was timed, and since when)
@@ -48,7 +48,8 @@ class Result:
     bounds    what no policy can beat, by name as in results.metrics
     checked   the referee's verdict; None while it has not looked
     key       the run's name in its folder, a hash of its inputs; "" before it is kept
-    program   what a plan policy made of the trace and ran instead; None when the trace itself ran
+    program   what a plan policy made of the trace and ran instead; of a rank with a log its part of the trace; None when the
+              trace itself ran
     schedule  what a plan policy had planned (policies.planning.Schedule); None without a plan, and of a result that was kept
     pages     the event log of unified memory and its steps, column -> array as in results.page_log; None when not recorded
     faults    what page faults cost, of a run under unified memory
@@ -91,6 +92,13 @@ class Result:
     def finished(self) -> bool:
         """True when every event of the trace was carried out."""
         return self.outcome == FINISHED
+
+    @property
+    def logged(self) -> bool:
+        """True when it has what a timeline is made from: an event log, of pages or of each rank, too."""
+        if self.ranks:
+            return all(rank.log is not None and len(rank.log) and rank.program is not None for rank in self.ranks)
+        return (self.log is not None and len(self.log) > 0) or self.pages is not None
 
     @property
     def oracle(self) -> bool:

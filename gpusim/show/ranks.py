@@ -9,8 +9,9 @@ from gpusim.results.result import Result
 from gpusim.show.view import contenders, ending, human, main_metric, run_name, value, varying
 
 COLUMNS = {
-    "time": "makespan_ns", "kernels run": "compute_busy_ns", "stalls": "stall_ns", "exchanges wait, summed": "collective_wait_ns",
-    "sends": "collective_bytes", "holds at most": "reserved_peak_bytes", "swaps in": "h2d_bytes",
+    "time": "makespan_ns", "kernels run": "compute_busy_ns", "stalls": "stall_ns",
+    "exchanges wait, summed": "collective_wait_ns", "sends": "collective_bytes", "holds at most": "reserved_peak_bytes",
+    "swaps in": "h2d_bytes",
 }  # fmt: skip
 """Heading -> metric."""
 

@@ -41,10 +41,9 @@ from gpusim.show.view import (
 
 # What a table shows after the metric that is compared, while there is room: what it is measured against first.
 ALSO = (
-    "slowdown", "over_oracle", "over_best_plan", "h2d_bytes", "bound_swap_in_bytes", "batch_ns", "makespan_ns", "stall_ns", "d2h_bytes",
-    "reserved_peak_bytes", "avoidable_share", "bound_plan_bytes", "compute_idle_share", "frag_external", "host_peak_bytes",
-    "chunks_peak_bytes", "host_resident_peak_bytes",
-    "nvme_in_bytes", "nvme_out_bytes",
+    "slowdown", "over_oracle", "over_best_plan", "h2d_bytes", "bound_swap_in_bytes", "batch_ns", "makespan_ns", "stall_ns",
+    "d2h_bytes", "reserved_peak_bytes", "avoidable_share", "bound_plan_bytes", "compute_idle_share", "frag_external",
+    "host_peak_bytes", "chunks_peak_bytes", "host_resident_peak_bytes", "nvme_in_bytes", "nvme_out_bytes",
 )  # fmt: skip
 HELD = ("reserved_peak_bytes", "avoidable_share")  # what comes first where nothing but allocators compete
 INTERVAL = "p10 to p90"

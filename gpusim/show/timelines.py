@@ -19,7 +19,7 @@ def timelines(
 
     ran  of each result, its program; without it they are looked for by name
     """
-    logged = [i for i, r in enumerate(results) if (r.log is not None and len(r.log)) or r.pages is not None]
+    logged = [i for i, r in enumerate(results) if r.logged]
     there = ran if ran is not None else programs(results)
     found, why = [], "" if logged else NO_LOG
     for i in logged:

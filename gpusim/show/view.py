@@ -22,8 +22,9 @@ _DERIVED = {
     "trace_hash", "profile_hash", "hardware", "capacity", "footprint", "rates", "slots", "durations_hash",
     "oracle", "oracles", "log", "use", *FOR_REFEREE,
 }  # fmt: skip
+OF_RANKS = ("parallel", "placement", "stragglers")
 # Runs that differ in these have other references.
-REFERENCE = ("profile", "trace", "transform", "active_thread_percentage", "parallel", "placement")
+REFERENCE = ("profile", "trace", "transform", "active_thread_percentage", *OF_RANKS)
 _REPEAT = "seed"  # runs that differ in nothing else are repetitions of each other
 ORACLE = "*"
 OVERSUBSCRIPTION = "oversubscription"  # an axis: the memory share's reciprocal
@@ -47,7 +48,8 @@ def varying(results: Sequence[Result]) -> list[str]:
         of_machine = {(str(r.spec.get("profile")), r.spec.get("memory")) for r in results}
         if len(of_machine) == len({machine for machine, _ in of_machine}) > 1:
             hidden.add("memory")
-    if {"profile", "host_memory", "tiers", "transform"} & set(differ):  # what a transform keeps there is no room for swaps
+    # What a transform keeps there is no room for swaps; ranks share their host.
+    if {"profile", "host_memory", "tiers", "transform", *OF_RANKS} & set(differ):
         hidden.add("host_capacity")
     return [key for key in differ if key not in hidden]
 
@@ -210,7 +212,7 @@ def main_metric(results: Sequence[Result]) -> str:
     """
     finished = [r for r in results if r.finished]
     differ = varying(results)
-    if finished and "parallel" in differ and all("batch_ns" in r.metrics for r in finished):
+    if finished and not {*OF_RANKS}.isdisjoint(differ) and all("batch_ns" in r.metrics for r in finished):
         return "batch_ns"
     if results and not any("makespan_ns" in r.metrics for r in results):
         moved = any("h2d_bytes" in r.metrics for r in results)

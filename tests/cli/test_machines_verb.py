@@ -41,6 +41,15 @@ def test_a_route_is_shown_with_its_reason() -> None:
     assert across["rate"] == 47.7e9 and "RDMA" in across["reason"]
 
 
+def test_a_collective_is_shown_with_channels_and_times() -> None:
+    text = typed("machines", "hgx-h100", "--collective", "all_reduce").stdout
+    assert text.startswith("hgx-h100: all_reduce of 8 GPUs\nrings 12 x 30 GB/s; trees 12 x 30 GB/s; NVLS 8 x 40 GB/s\n")
+    assert "NVLS" in text.splitlines()[-1] and "1 KiB" in text
+    found = json.loads(typed("machines", "2 x hgx-h100", "--collective", "send", "--gpus", "n0.gpu1,n1.gpu1", "--json").stdout)
+    assert found == json.loads(json.dumps(gpusim.machines("2 x hgx-h100", collective="send", gpus="n0.gpu1, n1.gpu1")))
+    assert found["nodes"] == 2 and {row["algorithm"] for row in found["times"]} == {"direct"}
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -50,6 +59,10 @@ def test_a_route_is_shown_with_its_reason() -> None:
         (("dgx-2", "-o", "picture.gif"), "not drawn as '.gif'"),
         (("-o", "picture.png"), "a figure shows one machine"),
         (("cxl-pool-2x-h100", "gpu0", "gpu3"), "which no network of machine"),
+        (("dgx-2", "--collective", "all_reduced"), "'all_reduced' is no collective"),
+        (("dgx-2", "--collective", "all_reduce", "--gpus", "17"), "has 16 GPUs for a collective, not 17"),
+        (("--collective", "all_reduce"), "a collective is one of a machine"),
+        (("dgx-2", "--collective", "send"), "two ends, not 16"),
     ],
 )
 def test_what_cannot_be_answered_is_refused(words: tuple[str, ...], said: str) -> None:

@@ -175,12 +175,15 @@ def test_run_serves_until_it_is_stopped_and_then_ends_well(
 ) -> None:
     words = [sys.executable, "-m", "gpusim", "run", experiment, "-o", told[0], "--no-figures", "--metrics", ":0"]
     with subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=dict(os.environ)) as process:
-        assert process.stderr is not None
-        address = next(line.split(": ")[1] for line in process.stderr if "/metrics: metrics of 2 runs" in line)
-        with urlopen(address, timeout=10) as answer:
-            assert answer.read().decode().endswith("# EOF\n")
-        process.send_signal(ends)
-        process.communicate(timeout=60)
+        try:
+            assert process.stderr is not None
+            address = next(line.split(": ")[1] for line in process.stderr if "/metrics: metrics of 2 runs" in line)
+            with urlopen(address, timeout=10) as answer:
+                assert answer.read().decode().endswith("# EOF\n")
+            process.send_signal(ends)
+            process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 0
 
 

@@ -136,10 +136,7 @@ def test_a_stopped_grid_can_be_read(how: signal.Signals, experiment: Path, tmp_p
     out = tmp_path / "out"
     sets = ["--set", f"seed={','.join(map(str, range(60)))}", "--set", "policies.evict=lru"]
     words = [sys.executable, "-m", "gpusim", "run", str(experiment), "-o", str(out), "-j", "1", "--no-figures", *sets]
-    run = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell has it ignored for what runs behind it
-    )  # fmt: skip
+    run = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ})
     while len(list(out.glob("runs/*/result.json"))) < 8:
         assert run.poll() is None, run.communicate()
         time.sleep(0.02)

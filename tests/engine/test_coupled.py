@@ -5,27 +5,29 @@ See `hand_worked` for the machine: 10 bytes/ns to a device, 8 from it, 1000 ns o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hand_worked import BLOCK, Steps, machine
+from coupled_programs import copies, drawn, meeting, played, working
+from hand_worked import BLOCK, Steps
 from plain_python import fingerprint, interpreted
 from test_side_by_side import programs
 
 from gpusim.base.errors import GpusimError
 from gpusim.engine import state
-from gpusim.engine.run.coupled import Connections, Coupled, Meeting
+from gpusim.engine.run.coupled import Coupled
 from gpusim.engine.run.simulate import prepared, simulate
+from gpusim.machine.topology.connections import Connections
 from gpusim.results import log
 from gpusim.results.result import Result
+from gpusim.trace.grain import TENSOR
 from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT
 
 
 def together(between: Connections, *each: Steps, **choices: Any) -> list[Result]:
     """The results of programs on one machine."""
-    runs = [prepared(steps.trace(), machine(), place="device", log=True, **choices) for steps in each]
-    Coupled([run.simulation for run in runs], between).advance(state.NEVER)
-    return [run.result() for run in runs]
+    return played(between, *each, **choices).results
 
 
 def spans(result: Result) -> list[tuple[int, int]]:
@@ -33,14 +35,6 @@ def spans(result: Result) -> list[tuple[int, int]]:
     assert result.log is not None
     at = {kind: dict(result.log[result.log["kind"] == kind][["a", "t"]].tolist()) for kind in (log.START, log.END)}
     return [(start, at[log.END][number]) for number, start in sorted(at[log.START].items())]
-
-
-def copies(*carried: tuple[int, float]) -> Steps:
-    """Copies (activity, blocks) on streams of their own."""
-    steps = Steps()
-    for stream, (activity, blocks) in enumerate(carried):
-        steps.carry(activity, stream, blocks)
-    return steps
 
 
 @pytest.mark.agreement
@@ -70,28 +64,29 @@ def test_what_ends_first_leaves_its_share_to_the_other() -> None:
     assert [spans(r) for r in results] == [[(0, 1000 + 10_240 + 5_120)], [(0, 1000 + 10_240)]]
 
 
-def working(ns: int, *, beside: float = 0) -> Steps:
-    """A kernel, then a collective of 10 blocks; blocks come in beside them on another stream."""
-    steps = Steps()
-    steps.kernel(ns)
-    steps.carry(COLLECTIVE, 0, 10)
-    if beside:
-        steps.carry(COPY_IN, 1, beside)
-    return steps
-
-
-def meeting(**changes: Any) -> Meeting:
-    """Of the second operators of two programs: 10 blocks at 10 bytes/ns along one link."""
-    said = {"members": ((0, 1), (1, 1)), "latency": 500, "size": 10 * BLOCK, "rate": 10.0, "route": ("between",)}
-    return Meeting(**(said | changes))
-
-
 @pytest.mark.hand_worked
 def test_a_collective_starts_when_the_last_of_its_members_has_come() -> None:
     results = together(Connections({"between": 20.0}, meetings=[meeting()]), working(3000), working(7000))
     end = 7000 + 500 + 10_240
     assert [spans(r) for r in results] == [[(0, 3000), (3000, end)], [(0, 7000), (7000, end)]]
     assert [r.metrics.get("collective_wait_ns", 0) for r in results] == [4000, 0]
+
+
+@pytest.mark.hand_worked
+def test_waiting_for_other_members_is_the_collectives_time_and_no_stall() -> None:
+    """The stream of the collective never stands still; the one that waits for its end does, from the start to 17,740 ns."""
+    steps = working(3000)
+    steps.record(0, 0)
+    steps.wait(0, 1)
+    steps.kernel(100, stream=1)
+    end = 7000 + 500 + 10_240
+    first, second = together(Connections({"between": 20.0}, meetings=[meeting()]), steps, working(7000))
+    assert first.log is not None and second.log is not None
+    assert spans(first)[2:] == [(end, end + 100)]
+    stalls = first.log[first.log["kind"] == log.STALL][["t", "a", "b", "addr", "bytes"]]
+    assert stalls.tolist() == [(end, 2, log.BY_EVENT, 1, end)]
+    assert (first.metrics["stall_event_ns"], first.metrics["stall_ns"], first.metrics["collective_wait_ns"]) == (end, end, 4000)
+    assert second.metrics["stall_ns"] == 0 and not (second.log["kind"] == log.STALL).any()
 
 
 @pytest.mark.hand_worked
@@ -109,6 +104,43 @@ def test_a_copy_and_a_collective_over_one_link_slow_each_other_down() -> None:
     moved = (copied - 1500) * 5
     end = copied + round((10 * BLOCK - moved) / 10)
     assert spans(first) == [(0, 1000), (1000, end), (0, copied)] and spans(second) == [(0, 500), (500, end)]
+
+
+@pytest.mark.hand_worked
+def test_copies_of_a_program_that_runs_out_of_memory_stop() -> None:
+    """At 5000 ns the first asks for more than there is; the other has moved 4000 ns at 5 bytes/ns, and goes on at 10."""
+    full = copies((COPY_IN, 10))
+    full.until(5000)
+    full.alloc(3)
+    between = Connections({"up": 10.0}, [{"h2d": ("up",)}, {"h2d": ("up",)}])
+    first, second = together(between, full, copies((COPY_IN, 10)), capacity_bytes=2 * BLOCK)
+    assert first.log is not None and first.outcome == "oom" and first.metrics["makespan_ns"] == 5000
+    assert first.log[["t", "kind"]].tolist()[-2:] == [(5000, log.CREATE), (5000, log.OOM)]
+    assert spans(second) == [(0, 5000 + (10 * BLOCK - 20_000) // 10)]
+
+
+@pytest.mark.hand_worked
+def test_what_all_have_begun_together_goes_on_when_one_of_them_runs_out_of_memory() -> None:
+    full = working(1000)
+    full.until(2000)
+    full.alloc(3)
+    first, second = together(Connections({"between": 20.0}, meetings=[meeting()]), full, working(500), capacity_bytes=2 * BLOCK)
+    assert first.outcome == "oom" and first.metrics["makespan_ns"] == 2000
+    assert spans(second) == [(0, 500), (500, 1000 + 500 + 10_240)]
+
+
+@pytest.mark.hand_worked
+@pytest.mark.parametrize("grain", [TENSOR, BLOCK])
+def test_a_program_that_waits_for_one_that_ran_out_of_memory_fails(grain: int) -> None:
+    full, other = Steps(), working(500)
+    full.kernel(100, writes=(full.alloc(3),))
+    full.carry(COLLECTIVE, 0, 10)
+    other.alloc()
+    between = Connections({"between": 20.0}, meetings=[meeting()])
+    first, second = together(between, full, other, capacity_bytes=2 * BLOCK, grain=grain)
+    assert [first.outcome, second.outcome] == ["oom", "failed"]
+    assert second.failure == {"time_ns": 500, "advice": "a rank that it waits for ran out of memory"}
+    assert second.log is not None and second.log[["t", "kind", "a"]].tolist()[-1] == (500, log.START, 1)
 
 
 def test_members_that_never_come_are_named() -> None:
@@ -129,10 +161,16 @@ def shared_runs(count: int) -> list[Any]:
     return [fingerprint(run.result()) for run in each]
 
 
+def drawn_runs(count: int) -> list[Any]:
+    """Random programs that meet, on as many machines."""
+    return [[fingerprint(result) for result in drawn(seed).results] for seed in range(count)]
+
+
 @pytest.mark.slow
 @pytest.mark.agreement
-def test_compiled_and_interpreted_runs_agree() -> None:
-    assert interpreted("test_coupled", "t.shared_runs(6)") == shared_runs(6)
+@pytest.mark.parametrize(("runs", "count"), [(shared_runs, 6), (drawn_runs, 3)])
+def test_compiled_and_interpreted_runs_agree(runs: Callable[[int], list[Any]], count: int) -> None:
+    assert interpreted("test_coupled", f"t.{runs.__name__}({count})") == runs(count)
 
 
 @pytest.mark.slow

@@ -36,7 +36,7 @@ METRICS = ("makespan_ns", "h2d_bytes", "d2h_bytes", "swap_ins", "reserved_peak_b
 UNSAID = {"defrag": "none", **LATER}
 AXES = (
     "trace", "transform", "profile", "memory_share", "memory", "host_memory", "place", "evict", "prefetch", "defrag", "release",
-    "seed", "tiers", "plan", "unified",
+    "seed", "tiers", "plan", "unified", "parallel", "placement", "stragglers",
 )  # fmt: skip
 
 
@@ -400,12 +400,53 @@ def numa(rs: tuple[Result, ...]) -> None:
         assert far / near < 1.01 if worst < 1.01 else far / near > 1.1
 
 
+def layouts(rs: tuple[Result, ...]) -> None:
+    """Stage 3 of ZeRO sends half as much again as data parallelism, stage 1 as much (Rajbhandari et al. 2020, section 7),
+    and each holds less than the one before; a pipeline takes at least its work and the bubble of the fastest stage."""
+    found = by(rs, "profile", "parallel")
+    for profile in {r.spec["profile"] for r in rs}:
+        plain, one, three = (found[profile, layout].metrics for layout in ("data=8", "data=8 zero=1", "data=8 zero=3"))
+        assert one["collective_bytes"] == plain["collective_bytes"]
+        assert three["collective_bytes"] / plain["collective_bytes"] == pytest.approx(1.5, rel=0.01)
+        assert plain["reserved_peak_bytes"] > one["reserved_peak_bytes"] > three["reserved_peak_bytes"]
+        piped = found[profile, "pipeline=8 microbatches=32"]
+        least = min(rank.metrics["compute_busy_ns"] for rank in piped.ranks)
+        assert piped.metrics["makespan_ns"] >= max(r.metrics["compute_busy_ns"] for r in piped.ranks) + 7 / 32 * least
+        for r in (r for r in rs if r.spec["profile"] == profile):
+            assert all(rank.metrics["compute_busy_ns"] <= r.metrics["makespan_ns"] for rank in r.ranks)
+
+
+def interconnects(rs: tuple[Result, ...]) -> None:
+    """A ring over four GPUs passes PCIe with bridges between pairs or without; pairs that only talk to each other gain."""
+    found = by(rs, "profile", "parallel")
+    for layout in {r.spec["parallel"] for r in rs}:
+        bare, bridged = (found[p, layout].metrics["makespan_ns"] for p in ("4x-a100-pcie", "4x-a100-pcie-pairs"))
+        assert bridged < 0.9 * bare if layout == "data=2 tensor=2" else bridged == pytest.approx(bare, rel=0.01)
+
+
+def networks(rs: tuple[Result, ...]) -> None:
+    """A slower network makes nothing faster, and every layout over TCP is bound by it."""
+    found = by(rs, "profile", "parallel")
+    for layout in {r.spec["parallel"] for r in rs}:
+        quick, slow = (found[f"2 x hgx-h100 over {n}", layout].metrics["makespan_ns"] for n in ("infiniband", "tcp"))
+        assert slow > 5 * quick
+
+
+def stragglers(rs: tuple[Result, ...]) -> None:
+    """Where all wait for each other, the whole is as slow as the slowest; a pipeline waits for its slowest stage only."""
+    found = by(rs, "parallel", "stragglers")
+    for layout in {r.spec["parallel"] for r in rs}:
+        lost = found[layout, "3=1.1"].metrics["makespan_ns"] / found[layout, "none"].metrics["makespan_ns"]
+        assert 1 <= lost < 1.1
+        assert lost < 1.02 if layout.startswith("pipeline") else lost > 1.05
+
+
 KNOWN: dict[str, Callable[[tuple[Result, ...]], None]] = {
     f.__name__: f
     for f in (
         eviction, release, prefetch, policies, allocators, gpus, fits, costs, checkpointing, host_memory, defragmentation,
         what_if, oversubscription, ssd, turns, double_buffering, zero_copy, unet3d, gpt3, sublinear, mixed_precision,
-        compression, virtualisation, numa, *known_unified.KNOWN,
+        compression, virtualisation, numa, layouts, interconnects, networks, stragglers, *known_unified.KNOWN,
     )
 }
 

@@ -14,6 +14,7 @@ from gpusim.base.errors import GpusimError
 from gpusim.engine import state
 from gpusim.engine.run.coupled import Connections, Coupled, Meeting
 from gpusim.engine.run.simulate import prepared
+from gpusim.machine.collectives import passes
 from gpusim.machine.collectives.fabrics import CollectiveFabric, shipped
 from gpusim.machine.collectives.nccl import Channels
 from gpusim.machine.collectives.passes import branches
@@ -113,13 +114,14 @@ def test_a_small_message_has_flags_beside_its_bytes():
 
 
 @pytest.mark.hand_worked
-def test_a_broadcast_goes_from_gpu_to_gpu_chunk_by_chunk():
-    """24 channels of 512 KiB: so many bytes are with the second GPU before the third has any, and so on."""
+def test_a_broadcast_goes_from_gpu_to_gpu():
+    """One step and 1 GiB at 100 bytes/ns; what a GPU has before it goes on is late at the third and at the fourth."""
     made = switched()
     time = CollectiveTimes(made, PLAIN).of("broadcast", made.gpus, GIB)
-    assert CollectiveTimes(made).graph(made.gpus).channels == 24
-    assert time.ns == pytest.approx(8400 + 3400 + (GIB + 2 * 24 * (1 << 19)) / 100, abs=1)
+    assert time.ns == pytest.approx(8400 + 3400 + GIB / 100, abs=1)
     assert "nvswitch>gpu0" not in time.flow.links and "gpu3>nvswitch" not in time.flow.links
+    relayed = {**PLAIN, "nvlink3": CollectiveFabric(share=1.0, quick=1.0, wait=1.0, relay=1e6)}
+    assert CollectiveTimes(made, relayed).of("reduce", made.gpus, GIB).ns == pytest.approx(time.ns + 2e4, abs=1)
 
 
 @pytest.mark.hand_worked
@@ -137,10 +139,10 @@ def test_switches_that_reduce_take_each_message_once_and_the_own_part_again():
 
 @pytest.mark.hand_worked
 def test_an_all_to_all_and_a_send_go_straight():
-    """Three parts of four leave and reach each GPU; a send passes two ports."""
+    """Three parts of four leave and reach each GPU, in three steps; a send takes one and passes two ports."""
     made = switched()
     times = CollectiveTimes(made, PLAIN)
-    assert times.of("all_to_all", made.gpus, GIB).ns == pytest.approx(8400 + 3400 + 0.75 * GIB / 100, abs=1)
+    assert times.of("all_to_all", made.gpus, GIB).ns == pytest.approx(8400 + 3 * 3400 + 0.75 * GIB / 100, abs=1)
     send = times.of("send", ("gpu2", "gpu0"), GIB)
     assert send.flow.links == ("gpu2>nvswitch", "nvswitch>gpu0") and send.estimate is None
     assert send.ns == pytest.approx(8400 + 3400 + GIB / 100, abs=1)
@@ -154,6 +156,18 @@ def test_a_ring_over_two_nodes_is_as_fast_as_their_cards():
     time = CollectiveTimes(made, PLAIN).of("all_reduce", made.gpus, GIB)
     assert (time.algorithm, time.protocol) == ("Ring", "Simple")
     assert time.ns == pytest.approx(8400 + 12 * 3400 + 2 * 14_000 + 1.75 * GIB / 80, abs=1)
+
+
+@pytest.mark.hand_worked
+def test_two_trees_share_the_cards_of_four_nodes():
+    """A node inside one tree has three of its edges and one of the other's, each with half of the bytes: twice the message."""
+    graph = search(cluster(4), cluster(4).gpus)
+    found = passes.tree(graph, GIB)
+    sent = Counter()
+    for (a, b), times in found.hops.items():
+        if a[:2] != b[:2]:
+            sent[a] += times * found.unit / (GIB / graph.tree.count)
+    assert sorted(sent.values()) == [1] * 8 + [2] * 8
 
 
 @pytest.mark.hand_worked

@@ -16,9 +16,10 @@ import pytest
 from hand_worked import Steps, machine
 
 from gpusim.engine import state
-from gpusim.engine.run.coupled import Connections, Coupled, Meeting
+from gpusim.engine.run.coupled import Coupled
 from gpusim.engine.run.simulate import prepared
 from gpusim.machine.topology import build, routes, sharing, transfers
+from gpusim.machine.topology.connections import Connections, Meeting
 from gpusim.machine.topology.topology import Topology
 from gpusim.trace.trace import COLLECTIVE
 

@@ -6,7 +6,7 @@ import pytest
 
 from gpusim.base.errors import GpusimError, TraceError
 from gpusim.base.yaml.find import find
-from gpusim.programs.ranks.layout import Layout
+from gpusim.programs.ranks.layout import RankLayout
 from gpusim.programs.ranks.matching import matched
 from gpusim.programs.transforms import apply
 from gpusim.trace.build import TraceBuilder
@@ -24,7 +24,7 @@ def calls(*texts: str) -> Trace:
 
 def test_ranks_are_numbered_as_megatron_does() -> None:
     """Two of each: tensor pairs are neighbours, data pairs two apart, stages four apart."""
-    layout = Layout(data=2, tensor=2, pipeline=2)
+    layout = RankLayout(data=2, tensor=2, pipeline=2)
     assert layout.ranks == 8
     assert [layout.members(5, group) for group in ("tensor", "data", "pipeline-1")] == [(4, 5), (5, 7), (1,)]
     assert all(layout.rank(*layout.place(rank)) == rank for rank in range(8))
@@ -33,7 +33,7 @@ def test_ranks_are_numbered_as_megatron_does() -> None:
 
 
 def test_the_nth_calls_of_a_group_belong_together() -> None:
-    layout = Layout(data=2, tensor=2)
+    layout = RankLayout(data=2, tensor=2)
     programs = [calls("all_reduce tensor 8", "all_reduce data 16", "all_reduce tensor 24")] * 4
     found = matched(programs, layout.members)
     assert [(one.size, one.ranks, one.operators) for one in found] == [
@@ -43,7 +43,7 @@ def test_the_nth_calls_of_a_group_belong_together() -> None:
 
 
 def test_a_send_belongs_to_the_receive_of_the_other_rank() -> None:
-    layout = Layout(pipeline=2)
+    layout = RankLayout(pipeline=2)
     first, last = calls("send pipeline+1 8", "receive pipeline+1 9"), calls("receive pipeline-1 8", "send pipeline-1 9")
     assert [(one.kind, one.ranks, one.operators) for one in matched([first, last], layout.members)] == [
         ("send", (0, 1), (0, 0)), ("send", (1, 0), (1, 1)),
@@ -51,7 +51,7 @@ def test_a_send_belongs_to_the_receive_of_the_other_rank() -> None:
 
 
 def test_what_does_not_match_is_named() -> None:
-    layout = Layout(data=2)
+    layout = RankLayout(data=2)
     with pytest.raises(TraceError, match=r"rank 0 waits in all_reduce of 8 bytes \(its operator 1\) for rank 1, which never"):
         matched([calls("all_reduce data 8", "all_reduce data 8"), calls("all_reduce data 8")], layout.members)
     with pytest.raises(TraceError, match=r"rank 0 is in all_reduce of 8 bytes .* with rank 1, which is in all_gather of 8"):
@@ -59,7 +59,7 @@ def test_what_does_not_match_is_named() -> None:
     with pytest.raises(TraceError, match="which is in all_reduce of 9 bytes"):
         matched([calls("all_reduce data 8"), calls("all_reduce data 9")], layout.members)
     with pytest.raises(TraceError, match="calls group 1,2, of which it is no rank"):
-        matched([calls("all_reduce 1,2 8")] * 3, Layout(data=3).members)
+        matched([calls("all_reduce 1,2 8")] * 3, RankLayout(data=3).members)
 
 
 @pytest.mark.parametrize(("text", "said"), [
@@ -74,7 +74,7 @@ def test_a_text_that_is_no_exchange_is_refused(text: str, said: str) -> None:
 @pytest.mark.slow
 def test_the_programs_of_a_recording_match() -> None:
     gpt2 = load_trace(find("trace", "gpt2-small-train"))
-    layout = Layout(data=2, tensor=2, pipeline=2, zero=1, microbatches=4)
+    layout = RankLayout(data=2, tensor=2, pipeline=2, zero=1, microbatches=4)
     stages = [apply(gpt2, layout.transform(stage)) for stage in range(2)]
     programs = [stages[layout.place(rank)[2]] for rank in range(layout.ranks)]
     found = matched(programs, layout.members)

@@ -1,10 +1,10 @@
-"""python -m gpusim.calibrate.collectives score FOLDER    measured and simulated collectives, and the rows that are not compared
+"""python -m gpusim.calibrate.collectives score [FOLDER]  measured and simulated collectives, and the rows that are not compared
 python -m gpusim.calibrate.collectives rows FOLDER WORD    each row of machines whose name contains WORD
 python -m gpusim.calibrate.collectives graphs FOLDER   rings, trees and NVLS of machines, beside typical ones
 python -m gpusim.calibrate.collectives tables FOLDER   the page docs/collectives_tables.md (minutes: many fits)
 python -m gpusim.calibrate.collectives fit FOLDER      the fit, written to gpusim/machine/collectives/data
 
-FOLDER holds the raw tables, which are not shipped.  A developer's tool; the product reads only what it writes.
+FOLDER holds the raw tables that are not shipped; others are.  A developer's tool; the product reads only what it writes.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ from pathlib import Path
 from gpusim.base.errors import GpusimError
 from gpusim.calibrate.collectives import graphs
 from gpusim.calibrate.collectives.fit import fit, in_turn, spread, text
-from gpusim.calibrate.collectives.rows import read
+from gpusim.calibrate.collectives.rows import FILES, read, shipped
 from gpusim.calibrate.collectives.score import CollectiveScore, left_out, score, table
 from gpusim.calibrate.collectives.simulated import SimulatedRows
 from gpusim.machine.collectives.fabrics import DATA
 
 
-def scores(folder: Path, turns: bool) -> list[str]:
-    """Both tables of errors, and what is left out; `turns`: also of each fitted machine by a fit without it."""
-    rows, out = read(folder)
+def scores(folder: Path | None, turns: bool) -> list[str]:
+    """Both tables of errors, and what is left out; `turns`: also of each fitted machine by a fit without it.
+
+    Without a folder: of the rows that come with the program.
+    """
+    rows, out = read(folder) if folder else shipped()
     found = score(rows, SimulatedRows())
     without: list[CollectiveScore] = []
     for machine, numbers in in_turn(rows) if turns else ():
@@ -66,6 +69,8 @@ def page(folder: Path) -> list[str]:
 def main(arguments: list[str]) -> None:
     """Run one command."""
     match arguments:
+        case ["score"]:
+            lines = [*scores(None, turns=False), "", f"Without {', '.join(FILES)}: name the folder that has them."]
         case ["score", folder]:
             lines = scores(Path(folder), turns=False)
         case ["rows", folder, word]:

@@ -27,7 +27,7 @@ HEADER = """\
 
 
 class FittedNumber(NamedTuple):
-    """A number to be fitted: where it begins, and between which bounds it is."""
+    """A number to be fitted: where it begins, and is kept by few rows, and between which bounds it is."""
 
     fabric: str
     name: str
@@ -39,31 +39,33 @@ class FittedNumber(NamedTuple):
 _SHARE, _WAITS = (0.5, 1.0), (0.3, 20.0)
 UNKNOWNS = (
     FittedNumber("nvlink1", "share", 0.9, *_SHARE), FittedNumber("nvlink1", "pair", 0.9, *_SHARE),
-    FittedNumber("nvlink1", "quick", 2.0, *_WAITS), FittedNumber("nvlink1", "wait", 1.5, *_WAITS),
+    FittedNumber("nvlink1", "quick", 1.0, *_WAITS), FittedNumber("nvlink1", "wait", 1.0, *_WAITS),
     FittedNumber("nvlink3", "share", 0.8, *_SHARE), FittedNumber("nvlink3", "pair", 0.8, *_SHARE),
-    FittedNumber("nvlink3", "straight", 0.9, *_SHARE),
-    FittedNumber("nvlink3", "quick", 1.0, *_WAITS), FittedNumber("nvlink3", "wait", 2.0, *_WAITS),
+    FittedNumber("nvlink1", "relay", 1.0, 0.001, 1.0), FittedNumber("nvlink3", "relay", 0.1, 0.001, 1.0),
+    FittedNumber("nvlink3", "wait", 1.0, *_WAITS),
     FittedNumber("nvlink4", "reduced", 0.8, *_SHARE), FittedNumber("nvlink4", "chunk", 1.0, 0.05, 4.0),
-    FittedNumber("nvlink4", "quick", 1.0, *_WAITS), FittedNumber("nvlink4", "wait", 1.2, *_WAITS),
-    FittedNumber("nvlink5", "chunk", 1.0, 0.05, 4.0),
-    FittedNumber("nvlink5", "quick", 1.4, *_WAITS), FittedNumber("nvlink5", "wait", 1.2, *_WAITS),
+    FittedNumber("nvlink4", "quick", 1.0, *_WAITS), FittedNumber("nvlink4", "wait", 1.0, *_WAITS),
+    FittedNumber("nvlink5", "reduced", 0.8, *_SHARE), FittedNumber("nvlink5", "chunk", 1.0, 0.05, 4.0),
+    FittedNumber("nvlink5", "quick", 1.0, *_WAITS), FittedNumber("nvlink5", "wait", 1.0, *_WAITS),
     FittedNumber("pcie", "share", 0.9, *_SHARE), FittedNumber("pcie", "wait", 1.0, *_WAITS),
     FittedNumber("host", "share", 0.6, 0.2, 1.0),
-    FittedNumber("rdma", "share", 0.95, *_SHARE), FittedNumber("rdma", "quick", 1.5, *_WAITS),
-    FittedNumber("rdma", "wait", 2.0, *_WAITS),
-    FittedNumber("slingshot", "share", 0.95, *_SHARE), FittedNumber("slingshot", "quick", 1.5, *_WAITS),
-    FittedNumber("slingshot", "wait", 5.0, *_WAITS),
-    FittedNumber("tcpx", "share", 0.6, 0.3, 1.0), FittedNumber("tcpx", "wait", 20.0, 1.0, 90.0),
+    FittedNumber("rdma", "share", 0.95, *_SHARE), FittedNumber("rdma", "quick", 1.0, *_WAITS),
+    FittedNumber("rdma", "wait", 1.0, *_WAITS),
+    FittedNumber("slingshot", "share", 0.95, *_SHARE), FittedNumber("slingshot", "quick", 1.0, *_WAITS),
+    FittedNumber("slingshot", "wait", 1.0, *_WAITS),
+    FittedNumber("tcpx", "share", 0.6, 0.3, 1.0), FittedNumber("tcpx", "wait", 1.0, 0.3, 90.0),
 )  # fmt: skip
-UNIT = {"chunk": 1e7}
+HELD = 0.05
+"""Weight of a number's distance from its start: where rows tell two latencies apart badly, they stay with NCCL's estimate."""
+UNIT = {"chunk": 1e7, "relay": 1e7}
 """Of numbers that are not near one."""
 ESTIMATED = {  # fabric -> its numbers -> whose they are, and of which name where that is another
-    "nvlink1": {"straight": "nvlink3"},
-    "nvlink2": {"share": "nvlink3", "pair": "nvlink3", "straight": "nvlink3", "quick": "nvlink3", "wait": "nvlink3"},
-    "nvlink4": {"pair": "nvlink3", "straight": "nvlink3"},
-    "nvlink5": {"share": "nvlink4", "pair": "nvlink3", "straight": "nvlink3", "reduced": "nvlink4"},
-    "pcie": {"straight": "pcie.share"},
-    "host": {"straight": "host.share", "quick": "nvlink1", "wait": "pcie"},
+    "nvlink3": {"quick": "nvlink4"},
+    "nvlink2": dict.fromkeys(("share", "pair", "quick", "wait", "relay"), "nvlink3"),
+    "nvlink4": {"pair": "nvlink3", "relay": "nvlink3"},
+    "nvlink5": {"share": "nvlink4", "pair": "nvlink3", "relay": "nvlink3"},
+    "pcie": {"straight": "pcie.share", "relay": "nvlink3"},
+    "host": {"straight": "host.share", "quick": "nvlink1", "wait": "pcie", "relay": "nvlink3"},
     "rdma": {"straight": "rdma.share"},
     "slingshot": {"straight": "slingshot.share"},
     "tcpx": {"straight": "tcpx.share", "quick": "rdma"},
@@ -73,12 +75,14 @@ NEXT = {
     "nvlink1": "nvlink3", "nvlink3": "nvlink4", "nvlink4": "nvlink5", "nvlink5": "nvlink4", "slingshot": "rdma", "tcpx": "rdma",
 }  # fmt: skip
 """CollectiveFabric -> the one whose numbers it gets where no row decides its own."""
+_NVLINKS = ("nvlink1", "nvlink2", "nvlink3", "nvlink4", "nvlink5")
 STATED = {
     ("nvlink4", "share"): (370 / 376.27, "rings of H100s reach 370 GB/s (NVIDIA in github.com/NVIDIA/nccl-tests/issues/212)"),
     ("pcie", "quick"): (1.0, "NCCL's estimate"),
+    **{(name, "straight"): (1.0, "sends of A100s on NVSwitch reach 254 of 274 GB/s with their latency") for name in _NVLINKS},
 }
 """Numbers that somebody states -> the number and where."""
-_DEFAULTS = {"pair": None, "straight": 1.0, "reduced": 1.0, "chunk": 0.0}
+_DEFAULTS = {"pair": None, "straight": 1.0, "reduced": 1.0, "chunk": 0.0, "relay": 0.0}
 NOISY = "vidur"
 """Of a source: three times each, of which many below 1 MiB fall while the message grows; the fit does not see these."""
 
@@ -100,13 +104,13 @@ def fit(rows: Sequence[CollectiveRow]) -> dict[str, CollectiveFabric]:
         simulated.known.clear()
         simulated.known.update(fabrics(x))
         found = np.log([simulated.of(row).ns / 1e3 for row in shown])
-        return np.asarray(weight * (found - measured))
+        return np.concatenate([weight * (found - measured), HELD * (x - start)])
 
     start, low, high = (np.log([each[i] for each in UNKNOWNS]) for i in (2, 3, 4))
     best, _ = minimise(residual, start, low, high)
     at = {(unknown.fabric, unknown.name): i for i, unknown in enumerate(UNKNOWNS)}
     for (fabric, name), i in at.items():
-        if best[i] == start[i] and (other := at.get((NEXT.get(fabric, ""), name))) is not None:
+        if np.isclose(best[i], start[i], rtol=0, atol=1e-9) and (other := at.get((NEXT.get(fabric, ""), name))) is not None:
             best[i] = best[other]
     return fabrics(best)
 
@@ -153,7 +157,7 @@ def text(found: Mapping[str, CollectiveFabric], apart: Mapping[str, tuple[float,
         lines.append(f"  {name}:")
         for key, value in asdict(fabric).items():
             if key != "estimated" and value != _DEFAULTS.get(key):
-                lines.append(f"    {key}: {value:.0f}" if key == "chunk" else f"    {key}: {value:.3f}")
+                lines.append(f"    {key}: {value:.0f}" if key in UNIT else f"    {key}: {value:.3f}")
         if fabric.estimated:
             lines += ["    estimated:", *(f'      {key}: "{value}"' for key, value in fabric.estimated.items())]
     lines += ["spread:", *(f"  {name}: [{low:.2f}, {high:.2f}]" for name, (low, high) in apart.items())]

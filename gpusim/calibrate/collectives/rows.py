@@ -1,6 +1,6 @@
-"""Measured collectives: rows of three files, each on a machine of ours, and the rows that none of them can be held against.
+"""Measured collectives, each on a machine of ours, and the rows that cannot be held against any.
 
-The files are not shipped (`FILES`); the folder that has them is named by the caller.
+Those of `SHIPPED` come with the program; three files with others do not (`FILES`): the caller names the folder that has them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpusim.base.errors import GpusimError
+from gpusim.calibrate import rows as measurements
 from gpusim.machine.collectives.passes import Kind
 from gpusim.machine.collectives.times import KINDS
 
 FILES = ("collectives_nccl_tests.csv", "collectives_vidur.csv", "collectives_tartan.csv")
+SHIPPED = Path(__file__).parents[1] / "data" / "hardware_measured.csv"
 RAW = "it is not shipped: name a folder that has the raw files"
+FLOOR = 2.0
+"""Times of `SHIPPED` up to the shortest of their series, and below so many times that, are the host's: 35 to 360 us."""
 SMALLEST = 16
 """Bytes of a message whose latency is told without its size."""
 ALIGNED = 16
@@ -64,8 +68,11 @@ class MeasuredMachine:
 
 
 MACHINES = {
+    "8x A100-SXM4-40GB NVSwitch": MeasuredMachine("dgx-a100-40gb", True, 8),
+    "8x RTX 4090, stock driver (P2P off)": MeasuredMachine("8x-rtx-4090", True, 8),
+    "1x P6-B200 node, 8x B200 NVLink5": MeasuredMachine("hgx-b200", True, 8),
+    "4x P6-B200 nodes, EFA v4 8x50 GB/s": MeasuredMachine("4 x hgx-b200 over roce", False, 32, 4),
     "DGX-1V or DGX-1 (NCCL v2; see paper)": MeasuredMachine("dgx-1-p100", True),
-    "A100-80GB DGX, 8 GPUs": MeasuredMachine("dgx-a100", True),
     "Azure NC96ads_A100_v4 (4x A100-80GB PCIe, pairwise NVLink)": MeasuredMachine("4x-a100-pcie-pairs", True),
     "AWS p5.48xlarge, 1 node x 8 H100 (aws-batch page)": MeasuredMachine("hgx-h100", True, 8),
     "Nebius, 2 nodes x 8 H100, InfiniBand": MeasuredMachine("2 x hgx-h100 over infiniband", True, 16, 2),
@@ -73,6 +80,7 @@ MACHINES = {
     "Alps, 2 nodes x 1 GH200, Slingshot 11": MeasuredMachine("2 x gh200-x4 over slingshot", False, 2, 2),
     "GCP A3 High/Edge, 2 nodes x 8 H100, TCPX": MeasuredMachine("2 x a3-high over tcpx", True, 16, 2),
     "2x H100 PCIe, NVLink bridge": MeasuredMachine("2x-h100-pcie-nvlink", False, 2),
+    "A100-80GB DGX, 8 GPUs": MeasuredMachine("dgx-a100", False),
     "H100 DGX, 8 GPUs": MeasuredMachine("hgx-h100", False),
     "Azure internal VM (4x H100 NVL 80GB, pairwise NVLink)": MeasuredMachine("4x-h100-nvl-pairs", False),
     "GCP A4, 2 nodes x 8 B200, RoCE 3.2 Tb/s": MeasuredMachine("2 x hgx-b200 over roce", False, 16, 2),
@@ -90,14 +98,34 @@ _OUT = {  # a word of the machine or of the row -> why it is left out
     "GB10": "no profile of that GPU",
     "SummitDev": "no profile of GPUs on NVLink to POWER8",
 }
+_RATES_ONLY = ("2x H100 PCIe, NVLink bridge",)
 _PARTS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
 """Passes over a ring, by which "bus bandwidth" is told: each moves n-1 of n parts; a broadcast moves the message once."""
 
 
-def read(folder: Path) -> tuple[list[CollectiveRow], list[LeftOut]]:
-    """Rows that can be compared, and the others.  Raises GpusimError where a file is not in the folder."""
+def shipped() -> tuple[list[CollectiveRow], list[LeftOut]]:
+    """Rows that come with the program: those that can be compared, and the others."""
     rows: list[CollectiveRow] = []
     out: list[LeftOut] = []
+    for series in measurements.series(measurements.read(SHIPPED)).values():
+        if not series[0].metric.startswith("nccl_"):
+            continue
+        on, kind = MACHINES.get(series[0].system), next(k for k in KINDS if k.replace("_", "") in series[0].metric)
+        if on is None:
+            out += [LeftOut(each.system, each.metric, "no machine of ours") for each in series]
+            continue
+        us = [_us(each.unit, each.value, kind, on.gpus, each.size_bytes or 0) for each in series]
+        for i, (each, time) in enumerate(zip(series, us, strict=True)):
+            if i <= us.index(min(us)) or time < FLOOR * min(us):
+                out.append(LeftOut(each.system, each.metric, "one process or a script launches on all GPUs: the host is seen"))
+            else:
+                rows.append(CollectiveRow(each.system, on.on, on.gpus, on.nodes, kind, each.size_bytes or 0, time, each.source))
+    return rows, out
+
+
+def read(folder: Path) -> tuple[list[CollectiveRow], list[LeftOut]]:
+    """These and those of the folder's files.  Raises GpusimError where one of them is not there."""
+    rows, out = shipped()
     for name in FILES:
         path = folder / name
         if not path.is_file():
@@ -125,7 +153,7 @@ def _row(row: dict[str, str]) -> CollectiveRow | LeftOut:
         why = "network between the nodes not named"
     elif kind == "send" and "Azure NC96ads" in row["machine"]:
         why = "sends seem to end before they arrive (339 GB/s over 300)"
-    elif row["unit"] == "GB/s" and "time" not in row["what"] and row["what"].startswith("nccl_") and measured.gpus > 2:
+    elif row["what"].startswith("nccl_") and row["unit"] == "GB/s" and row["machine"] not in _RATES_ONLY:
         why = "the time is another row"
     elif kind in ("all_gather", "reduce_scatter") and size % (gpus * ALIGNED):
         why = "parts of the message are not aligned: NCCL copies element by element"

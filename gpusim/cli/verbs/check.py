@@ -30,6 +30,7 @@ def verb(
     from gpusim.cli.report import refresh
     from gpusim.cli.show import say_missing
     from gpusim.experiment.ran import load_machine_of, load_trace_of, own_times_of
+    from gpusim.experiment.ranks_checked import check_ranks, collectives_for
     from gpusim.referee import pages
     from gpusim.results.folder import RUNS, load_folder, load_result, mark_checked, run_folders
     from gpusim.results.summary import write_summary
@@ -40,6 +41,8 @@ def verb(
         result = load_result(run)
         if "unified" in result.spec:
             report = pages.check(result)
+        elif result.ranks:
+            report = check_ranks(result, load_trace_of(result, folder, trace, own), collectives_for(result, folder), own)
         else:
             machine = load_machine_of(result, folder)
             program = load_trace_of(result, folder, trace, own)

@@ -159,7 +159,8 @@ def _run(folder: Path, key: str | None, own: Registry) -> tuple[dict[str, Any], 
 
     result = _logged(folder, key)
     if result.log is None:
-        raise ResultError(f"run {result.key} is of unified memory, which has no allocator's blocks", str(folder))
+        what = "has several ranks, each with blocks of its own" if result.ranks else "is of unified memory, without blocks"
+        raise ResultError(f"run {result.key} {what}", str(folder))
     title = " ".join(str(result.spec[axis]) for axis in ("trace", "profile", "place", "evict", "prefetch"))
     return snapshot(result.log, load_trace_of(result, folder, own=own), title=title), result.key
 
@@ -172,11 +173,11 @@ def _logged(folder: Path, key: str | None) -> Result:
     kept = {run.name: run for run in run_folders(folder)}
     if key is not None:
         result = load_result(kept[key_of(key, [*kept], folder)], log=True)
-        if result.log is None and result.pages is None:
+        if not result.logged:
             raise ResultError(f"run {key} kept no event log", str(folder), "run with --log")
         return result
     found = (load_result(run, log=True) for run in kept.values())
-    logged = [result for result in found if result.log is not None or result.pages is not None]
+    logged = [result for result in found if result.logged]
     if len(logged) != 1:
         about = f"{len(logged)} runs here kept their event log" if logged else "no run here kept its event log"
         raise ResultError(about, str(folder), f"choose one: --run {logged[0].key}" if logged else "run with --log")

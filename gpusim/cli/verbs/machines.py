@@ -1,9 +1,10 @@
-"""List whole machines of several GPUs, show one, or the route between two of its nodes.
+"""List whole machines of several GPUs, show one, the route between two of its nodes, or the time of a collective.
 
     gpusim machines                       all machines in a line each
     gpusim machines dgx-1-v100            its nodes, wires, and the ways between its GPUs
     gpusim machines dgx-1-v100 gpu0 gpu5  the route of a copy, and why it is that one
     gpusim machines "4 x hgx-h100 over roce" n0.gpu0 n3.gpu7
+    gpusim machines hgx-h100 --collective all_reduce --gpus 4
 """
 
 from __future__ import annotations
@@ -25,18 +26,25 @@ def verb(
     b: Annotated[str, typer.Argument(metavar="[TO]", help="Another node.")] = "",
     *,
     no_peers: Annotated[bool, typer.Option("--no-peers", help="The route of GPUs that may not reach each other.")] = False,
+    collective: Annotated[
+        str,
+        typer.Option(help="Times of a collective by size: all_reduce, all_to_all, send.", autocompletion=complete.collectives),
+    ] = "",
+    gpus: Annotated[str, typer.Option(help="Its GPUs: 4 (the first four), or names with commas between.")] = "",
     out: Annotated[Path | None, output("A figure of the machine to draw: .svg, .png or .pdf.")] = None,
     json: Json = False,
 ) -> None:
-    """Machines in a line each; one with nodes, wires and ways between GPUs; or a route with its reason."""
+    """Machines in a line each; one with nodes, wires and ways between GPUs; a route with its reason; or a collective's time."""
     from gpusim.api.machines import machines
     from gpusim.machine.topology import build
 
     if out is not None and out.suffix not in (".svg", ".png", ".pdf"):
         raise GpusimError(f"a figure is not drawn as '{out.suffix}'", hint="name a file that ends in .svg, .png or .pdf")
+    if collective and not name:
+        raise GpusimError("a collective is one of a machine", hint="name it: gpusim machines hgx-h100 --collective all_reduce")
     if out is not None and not name:
         raise GpusimError("a figure shows one machine", hint="name it: gpusim machines dgx-1-v100 -o dgx1.svg")
-    found = machines(name, a, b, peers=not no_peers)
+    found = machines(name, a, b, peers=not no_peers, collective=collective, gpus=gpus)
     if out is not None:
         from gpusim.show.style import save
         from gpusim.show.topology import draw
@@ -46,6 +54,8 @@ def verb(
         emit(found, json)
     elif json:
         emit_json(found)
+    elif collective:
+        _show_collective(found)
     elif a:
         _show_route(found)
     else:
@@ -58,6 +68,14 @@ def _show_route(found: dict[str, Any]) -> None:
         emit(found["links"])
         typer.echo("")
     emit(found["copies"])
+
+
+def _show_collective(found: dict[str, Any]) -> None:
+    nodes = f" on {found['nodes']} nodes" if found["nodes"] > 1 else ""
+    typer.echo(f"{found['name']}: {found['collective']} of {len(found['gpus'])} GPUs{nodes}")
+    channels = {"rings": found["rings"], "trees": found["trees"], "NVLS": found["nvls"]}
+    typer.echo("; ".join(f"{kind} {said}" for kind, said in channels.items() if said) + "\n")
+    emit(found["times"])
 
 
 def _show(found: dict[str, Any]) -> None:

@@ -110,20 +110,20 @@ def catch_up_to(isl: Island, now: int) -> None:
 def add(isl: Island, activity: int, way: int, passes: int, size: float, cap: float) -> None:
     """One more flow of the program."""
     w = isl.ways[way]
-    put(isl, isl.clock[0].process, activity, way, w.route, w.route_end, passes, size, cap)
+    x = put(isl, isl.clock[0].process, activity, way, size, cap)
+    x.route, x.route_end, x.passes = w.route, w.route_end, passes
 
 
 @kernel
-def put(
-    isl: Island, process: int, activity: int, way: int, route: int, route_end: int, passes: int, size: float, cap: float
-) -> None:
-    """One more flow."""
+def put(isl: Island, process: int, activity: int, way: int, size: float, cap: float) -> Any:
+    """One more flow, returned: its route is still to be said."""
     fluid = isl.fluid[0]
     x = isl.flow[fluid.flows]
     fluid.flows += 1
-    x.process, x.activity, x.way, x.route, x.route_end = process, activity, way, route, route_end
-    x.passes, x.remaining, x.cap, x.rate = passes, size, cap, 0.0
+    x.process, x.activity, x.way = process, activity, way
+    x.remaining, x.cap, x.rate = size, cap, 0.0
     fluid.reshare = 1
+    return x
 
 
 @kernel

@@ -23,19 +23,36 @@ def reschedule(many: Processes, now: int) -> None:
     fluid = one.fluid[0]
     sharing.begin(one, now)
     for p in range(rows.size):
-        sharing.loosen(island_at(rows[p].island))
+        if rows[p].ended == 0:
+            sharing.loosen(island_at(rows[p].island))
     while fluid.reshare:
         if fluid.flows > 0:
             links.share(one)
         fluid.reshare = 0
         for p in range(rows.size):
-            sharing.tighten(island_at(rows[p].island))
+            if rows[p].ended == 0:
+                sharing.tighten(island_at(rows[p].island))
     sharing.note_end(one)
 
 
 @kernel
+def abandon(many: Processes, now: int) -> None:
+    """Copies of programs that ran out of memory stop; what all members have begun together goes on."""
+    one, f = island_at(many.rows[0].island), 0
+    while f < one.fluid[0].flows:
+        p = one.flow[f].process
+        if p >= 0 and many.rows[p].ended:
+            links.catch_up_to(one, now)
+            links.remove(one, f)
+        else:
+            f += 1
+
+
+@kernel
 def end_at(many: Processes, p: int, row: int, own: bool, now: int) -> None:
-    """An activity of the p-th program, or a part of it, is over now."""
+    """An activity of the p-th program, or a part of it, is over now; one that has run out of memory does not see it."""
+    if many.rows[p].ended:
+        return
     isl = island_at(many.rows[p].island)
     isl.clock[0].now = now
     end(isl, policies_at(many.rows[p].policies), row, own)
@@ -70,6 +87,7 @@ def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
     fluid = one.fluid[0]
     for p in range(rows.size):  # what Python has done in between may be new to all of them
         coming[p] = NEVER if rows[p].ended else 0
+    abandon(many, turn.now)
     while True:
         if fluid.arrivals:
             gather(fabric, many, turn.now)

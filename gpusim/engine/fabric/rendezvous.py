@@ -49,8 +49,12 @@ def begin(fabric: Fabric, many: Processes, now: int) -> None:
     fabric.beginning[0] -= 1
     met = fabric.rendezvous[k]
     for member in range(met.first, met.first + met.expected):
-        isl = island_at(many.rows[fabric.members[member].process].island)
+        row = many.rows[fabric.members[member].process]
+        if row.ended:
+            continue
+        isl = island_at(row.island)
         isl.counts[0].collective_wait += now - met.latency - isl.activities[fabric.members[member].activity].start
     one = island_at(many.rows[0].island)
     links.catch_up_to(one, now)
-    links.put(one, -1, k, MEETS, met.route, met.route_end, 0, met.size, met.cap)
+    x = links.put(one, -1, k, MEETS, met.size, met.cap)
+    x.route, x.route_end, x.passes = met.route, met.route_end, 0

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -19,40 +18,8 @@ from gpusim.engine.host.island import run_until
 from gpusim.engine.run.side_by_side import SideBySide, guarded
 from gpusim.engine.run.simulate import Simulation
 from gpusim.engine.state import PROCESSES, Processes
-
-Link = str | tuple[int, str]  # shared, by name; or of a program, by its number and the name that its machine has for it
-
-
-@dataclass(frozen=True)
-class Meeting:
-    """Operators of several programs that start together and end together: a collective, or a send and its receive.
-
-    members  (program, operator) of each
-    latency  ns from the last start to the first byte
-    size     bytes along the route, all of its links at one rate
-    rate     bytes/ns, at most
-    route    the links; one that the bytes pass twice stands there twice
-    """
-
-    members: tuple[tuple[int, int], ...]
-    latency: int
-    size: float
-    rate: float
-    route: tuple[Link, ...]
-
-
-@dataclass(frozen=True)
-class Connections:
-    """What lies between the devices of a machine.
-
-    rates     of the shared links by name, bytes/ns
-    beyond    of each program: name of one of its own links -> the shared ones that its bytes pass as well
-    meetings  where operators of several programs meet
-    """
-
-    rates: Mapping[str, float] = field(default_factory=dict)
-    beyond: Sequence[Mapping[str, tuple[str, ...]]] = ()
-    meetings: Sequence[Meeting] = ()
+from gpusim.machine.topology.connections import Connections, Meeting
+from gpusim.machine.topology.sharing import SharedLink
 
 
 class Coupled(SideBySide):
@@ -100,7 +67,7 @@ class Coupled(SideBySide):
 
 def _share(simulations: Sequence[Simulation], between: Connections) -> list[list[int]]:
     """All programs have the same links, routes and flows from now on; returns the links of each meeting's route."""
-    at: dict[Link, int] = {name: i for i, name in enumerate(between.rates)}
+    at: dict[SharedLink, int] = {name: i for i, name in enumerate(between.rates)}
     rates, routes = list(between.rates.values()), list[int]()
     for p, simulation in enumerate(simulations):
         at |= {(p, name): len(rates) + i for i, name in enumerate(simulation.links)}

@@ -230,7 +230,9 @@ def metrics(simulation: Simulation) -> dict[str, int | float]:
 
 def _of_tensor(failed: dict[str, Any] | None, chunks: Chunks | None) -> dict[str, Any] | None:
     """A failure names the tensor, not the chunk of it."""
-    return failed if failed is None or chunks is None else {**failed, "tensor": chunks.tensor_of(failed["tensor"])}
+    if failed is None or chunks is None or "tensor" not in failed:
+        return failed
+    return {**failed, "tensor": chunks.tensor_of(failed["tensor"])}
 
 
 # What happens to a program that goes on.

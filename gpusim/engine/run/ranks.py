@@ -6,14 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpusim.engine import state
-from gpusim.engine.run.coupled import Connections, Coupled, Meeting
+from gpusim.engine.run.coupled import Coupled
 from gpusim.engine.run.simulate import prepared
 from gpusim.machine.profile import Profile
+from gpusim.machine.topology.connections import Connections, Meeting
 from gpusim.machine.topology.sharing import SharedLinks, shared
 from gpusim.machine.topology.topology import Topology
 from gpusim.machine.topology.transfers import LinkFlow
 from gpusim.programs.ranks.matching import Matched, Members, matched
 from gpusim.results.result import Result
+from gpusim.trace.trace import Trace
 from gpusim.trace.workload import Workload
 
 FlowOf = Callable[[Any, int, Sequence[str]], LinkFlow]
@@ -28,8 +30,7 @@ def simulate_ranks(
 
     works     the program of each rank, with the times of its kernels there; equal ranks may have one object
     profiles  the GPU of each rank, with its part of the host's memory
-    gpus      the same by name
-    members   (rank, group) -> ranks of the group, as `programs.ranks.layout.Layout.members`
+    others    as in `connections`
     choices   policies, memory, seed and log, as `simulate.prepared` takes them, the same for all ranks
 
     Raises GpusimError for ranks that wait for each other for ever; TraceError where their exchanges do not match.
@@ -37,12 +38,25 @@ def simulate_ranks(
     runs = [
         prepared(work.trace, profile, work=work, **choices) for work, profile in zip(works, profiles, strict=True)
     ]
-    links = shared(machine, gpus)
-    found = matched([run.planned.work.trace for run in runs], members)
-    between = Connections(links.rates, links.beyond, [_meeting(one, gpus, links, flow_of) for one in found])
+    between = connections([run.planned.work.trace for run in runs], machine, gpus, members, flow_of)
     coupled = Coupled([run.simulation for run in runs], between)
     coupled.advance(state.NEVER)
     return [run.result() for run in runs]
+
+
+def connections(
+    programs: Sequence[Trace], machine: Topology, gpus: Sequence[str], members: Members, flow_of: FlowOf
+) -> Connections:
+    """What lies between the ranks of a program.
+
+    gpus      of each rank, by name
+    members   (rank, group) -> ranks of the group, as `programs.ranks.layout.RankLayout.members`
+
+    Raises TraceError where the exchanges of the ranks do not match.
+    """
+    links = shared(machine, gpus)
+    found = matched(programs, members)
+    return Connections(links.rates, links.beyond, [_meeting(one, gpus, links, flow_of) for one in found])
 
 
 def _meeting(one: Matched, gpus: Sequence[str], links: SharedLinks, flow_of: FlowOf) -> Meeting:

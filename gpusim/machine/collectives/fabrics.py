@@ -35,7 +35,7 @@ class CollectiveFabric:
     pair: Positive | None = None
     """The same of two GPUs; None: as of more."""
     straight: Positive = 1.0
-    """Of a link's rate that sends reach, which need not reduce."""
+    """Of a link's rate that a send reaches."""
     reduced: Positive = 1.0
     """Of a port's rate that is reached where NVSwitches reduce."""
     quick: Positive
@@ -44,6 +44,8 @@ class CollectiveFabric:
     """Time of the start and of a step in the other protocols, likewise."""
     chunk: Annotated[float, Field(ge=0)] = 0.0
     """Bytes of a message that NVSwitches reduce before the first of them go on."""
+    relay: Annotated[float, Field(ge=0)] = 0.0
+    """Bytes of a broadcast or reduce that a GPU has before the first of them go on."""
     estimated: dict[str, str] = field(default_factory=dict)
     """Numbers that no measured row decides -> whose they are; all others were fitted."""
 

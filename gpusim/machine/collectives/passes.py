@@ -23,15 +23,11 @@ Pair = tuple[str, str]
 
 @dataclass
 class Passed:
-    """Bytes of a unit, and how often a unit goes from one GPU to another (`hops`) or over a port to an NVSwitch (`ports`).
-
-    first  bytes by which a unit is late because they pass the machine before the others follow
-    """
+    """Bytes of a unit, and how often a unit goes from one GPU to another (`hops`) or over a port to an NVSwitch (`ports`)."""
 
     unit: float
     hops: Counter[Pair] = field(default_factory=Counter)
     ports: Counter[str] = field(default_factory=Counter)
-    first: float = 0.0
 
 
 @dataclass
@@ -60,35 +56,39 @@ def ring(graph: CollectiveGraph, kind: Kind, size: float) -> Passed:
 
 
 def tree(graph: CollectiveGraph, size: float) -> Passed:
-    """Each channel's bytes go up to the root and down again: along a chain on each node, and between the nodes' first GPUs."""
-    found = Passed(size / graph.tree.count)
+    """Bytes go up to the root and down again: along a chain on each node, and between the nodes' first GPUs by two trees."""
+    found = Passed(size / graph.tree.count / 2)
     for channel in range(graph.tree.count):
         nodes = graph.path(channel)
         for node in nodes:
             for a, b in pairwise(node):
-                found.hops.update([(a, b), (b, a)])
-        for child, parent in branches(len(nodes), channel % 2):
-            a, b = nodes[child][0], nodes[parent][0]
-            found.hops.update([(a, b), (b, a)])
+                found.hops += Counter({(a, b): 2, (b, a): 2})
+        _join(found, [node[0] for node in nodes])
     return found
 
 
 def switches(graph: CollectiveGraph, kind: Kind, size: float) -> Passed:
     """NVLS: of its part a head lets the switch read all GPUs', and lets it write the sum to all; nodes are joined by trees."""
     heads = graph.nvls.count if graph.nvls else 0
-    found = Passed(size / heads)
+    found = Passed(size / heads / 2)
     for node in graph.nodes:
         for i, gpu in enumerate(node):
             port = next(link for link in graph.machine.neighbours[gpu] if graph.machine.nodes[link.b].kind == "nvswitch")
             own = int(i < heads)  # a head sends its part of the sum, and receives it
             out = {"all_gather": own, "reduce_scatter": heads}.get(kind, heads + own)
             back = {"all_gather": heads, "reduce_scatter": own}.get(kind, heads + own)
-            found.ports += Counter({port.name: out, f"{port.b}>{port.a}": back})
+            found.ports += Counter({port.name: 2 * out, f"{port.b}>{port.a}": 2 * back})
     for head in range(heads):
-        for child, parent in branches(len(graph.nodes), head % 2):
-            a, b = graph.nodes[child][head], graph.nodes[parent][head]
-            found.hops.update([(a, b), (b, a)])
+        _join(found, [node[head] for node in graph.nodes])
     return found
+
+
+def _join(found: Passed, gpus: Sequence[str]) -> None:
+    """A GPU of each node sends up and down: half of the bytes along each of the two trees."""
+    for second in (0, 1):
+        for child, parent in branches(len(gpus), second):
+            a, b = gpus[child], gpus[parent]
+            found.hops.update([(a, b), (b, a)])
 
 
 def pairs(gpus: Sequence[str], size: float) -> Passed:

@@ -6,21 +6,21 @@ Two protocols send more than the message: LL as many flags as data, LL128 8 byte
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
-from math import floor, gcd, inf, log2
+from math import floor, inf, log2
 
 from gpusim.base.errors import GpusimError, suggest
 from gpusim.machine.collectives import fabrics, nccl, passes
 from gpusim.machine.collectives.fabrics import CollectiveFabric
 from gpusim.machine.collectives.nccl import LatencyParts
 from gpusim.machine.collectives.nccl_constants import Algorithm, Collective, Protocol
-from gpusim.machine.collectives.passes import Kind, Passed, Ways
+from gpusim.machine.collectives.passes import Kind, Ways
 from gpusim.machine.collectives.search import CollectiveGraph, search
+from gpusim.machine.collectives.traffic import Traffic, traffic
 from gpusim.machine.topology import transfers
-from gpusim.machine.topology.topology import DIRECT, Topology
+from gpusim.machine.topology.topology import Topology
 from gpusim.machine.topology.transfers import LinkFlow
 
 WIRE: dict[Protocol, float] = {"LL": 2.0, "LL128": 128 / 120, "Simple": 1.0}
@@ -34,8 +34,6 @@ KINDS: tuple[Kind, ...] = (
 )  # fmt: skip
 TOKEN = 4
 """Bytes of a barrier, which is an all-reduce of one number."""
-CHUNK = 1 << 19
-"""Bytes of a channel's step in a ring: an eighth of its buffer of 4 MiB."""
 SMALL_SEND = 16384
 """Bytes up to which a send uses LL (NCCL_P2P_LL_THRESHOLD)."""
 
@@ -74,8 +72,8 @@ class CollectiveTimes:
     def __post_init__(self) -> None:
         self._ways = Ways(self.machine)
         self._graphs: dict[tuple[str, ...], CollectiveGraph] = {}
+        self._traffic: dict[tuple[tuple[str, ...], Kind, Algorithm | None], Traffic] = {}
         self._rates = transfers.rates(self.machine)
-        self._kinds = {link.name: link.kind for link in self.machine.links.values()}
 
     def graph(self, gpus: Sequence[str]) -> CollectiveGraph:
         """The rings and trees of these GPUs.  Raises GpusimError as `search` does."""
@@ -108,10 +106,12 @@ class CollectiveTimes:
         who, told = graph.communicator, max(1, size)
         way = nccl.choice(who, collective, told)
         parts = nccl.latency_parts(who, collective, way.algorithm, way.protocol)
-        found = passes.passed(graph, kind, way.algorithm, gpus, size)
-        found.first = self._first(graph, kind, way.algorithm, size) * found.unit / told
-        limit = nccl.most(who, collective, way) * found.unit / told if way.algorithm in ("Ring", "Tree") else inf
-        flow = self._flow(graph, found, parts, limit, way.algorithm, way.protocol)
+        limit = nccl.most(who, collective, way) if way.algorithm in ("Ring", "Tree") else inf
+        found = self._passing(kind, way.algorithm, gpus)
+        rate = min(self._rate(found, kind, graph.ranks), limit * found.unit * WIRE[way.protocol])
+        rate *= told / (told + self._first(graph, kind, way.algorithm, size))
+        latency = self._latency(graph, parts, way.protocol == "LL")
+        flow = LinkFlow(latency, size * found.unit * WIRE[way.protocol], rate, found.links)
         return CollectiveTime(
             flow, way.algorithm, way.protocol, graph.blocks(way.algorithm, way.protocol, size), self.alone(flow),
             1e3 * nccl.time(who, collective, way, told), fabrics.spread(size),
@@ -123,48 +123,33 @@ class CollectiveTimes:
             stages = 1 + 2 * floor(log2(len(graph.nodes)))
             return stages * min(size / 2, self.fabrics[self._inside(graph)].chunk)
         if algorithm == "Ring" and kind in ("broadcast", "reduce"):
-            return (graph.ranks - 2) * min(size, CHUNK * graph.channels)
+            return (graph.ranks - 2) * min(size, self.fabrics[self._inside(graph)].relay)
         return 0.0
 
     def _straight(self, kind: Kind, gpus: Sequence[str], size: int) -> CollectiveTime:
-        """A send or an all-to-all: each GPU sends to the others in one step, in both protocols as a ring's step."""
+        """A send takes one step; of an all-to-all each GPU starts as many as there are others."""
         graph = self.graph(gpus)
-        part = size / len(gpus) if kind == "all_to_all" else size
-        protocol: Protocol = "LL" if part <= SMALL_SEND else "Simple"
-        two = replace(graph.communicator, nodes=min(2, len(graph.nodes)), ranks_per_node=2 if len(graph.nodes) == 1 else 1)
-        parts = nccl.latency_parts(two, "AllGather", "Ring", protocol)
-        flow = self._flow(graph, passes.passed(graph, kind, None, gpus, size), parts, inf, None, protocol)
+        protocol: Protocol = "LL" if kind == "send" and size <= SMALL_SEND else "Simple"
+        parts = nccl.latency_parts(graph.communicator, "AllGather", "Ring", protocol)
+        found = self._passing(kind, None, gpus)
+        latency = self._latency(graph, parts, kind == "send")
+        flow = LinkFlow(latency, size * found.unit * WIRE[protocol], self._rate(found, kind, graph.ranks), found.links)
         blocks = graph.blocks("Ring", protocol, size)
         return CollectiveTime(flow, None, protocol, blocks, self.alone(flow), None, fabrics.spread(size))
 
-    def _flow(
-        self, graph: CollectiveGraph, found: Passed, parts: LatencyParts, limit: float, algorithm: Algorithm | None,
-        protocol: Protocol,
-    ) -> LinkFlow:  # fmt: skip
-        """The flow of what passes; its rate is the least that any of its links, or `limit`, allow."""
-        links, rate = self._links(graph, found, algorithm)
-        size, rate = found.unit * WIRE[protocol], min(rate, limit * WIRE[protocol])
-        if size:
-            rate *= found.unit / (found.unit + found.first)
-        latency = self._latency(graph, parts, protocol == "LL" or algorithm is None)
-        most = gcd(*links.values())  # as large a unit as there is: links stand in the flow as often as it passes them
-        return LinkFlow(latency, size * most, rate * most, tuple(name for name, n in links.items() for _ in range(n // most)))
+    def _passing(self, kind: Kind, algorithm: Algorithm | None, gpus: Sequence[str]) -> Traffic:
+        """What a byte of the message is on the links; looked up once."""
+        key = (tuple(gpus), kind, algorithm)
+        if key not in self._traffic:
+            found = passes.passed(self.graph(gpus), kind, algorithm, gpus, 1)
+            self._traffic[key] = traffic(found, self._ways, self._rates, self.fabrics)
+        return self._traffic[key]
 
-    def _links(self, graph: CollectiveGraph, found: Passed, algorithm: Algorithm | None) -> tuple[Counter[str], float]:
-        """How often a unit passes each link, and the units/ns that they allow."""
-        links: Counter[str] = Counter()
-        rate, inside = inf, self.fabrics[fabrics.generation(self.machine)]
-        for pair, times in found.hops.items():
-            route = self._ways.route(pair)
-            fabric = self.fabrics[fabrics.fabric_of(self.machine, route, self.fabrics)]
-            rate = min(rate, _share(fabric, algorithm, graph.ranks) * route.rate / 1e9 / times)
-            for leg in route.legs:
-                links.update({name: times * n for name, n in Counter(transfers.passed(self.machine, leg)).items()})
-        links.update(found.ports)
-        for name, times in links.items():
-            share = _share(inside, algorithm, graph.ranks) if self._kinds.get(name) in DIRECT else 1.0
-            rate = min(rate, (inside.reduced if name in found.ports else share) * self._rates[name] / times)
-        return links, rate
+    def _rate(self, found: Traffic, kind: Kind, ranks: int) -> float:
+        """bytes/ns of the flow that its links allow."""
+        links = self.fabrics[fabrics.generation(self.machine)]
+        routes = [_share(self.fabrics[name], kind, ranks) * rate for name, rate in found.routes.items()]
+        return min(*routes, links.reduced * found.ports, _share(links, kind, ranks) * found.direct, found.others)
 
     def _latency(self, graph: CollectiveGraph, parts: LatencyParts, quick: bool) -> float:
         """ns from the start to the first byte; `quick`: in LL, or of a single step."""
@@ -183,8 +168,8 @@ class CollectiveTimes:
         return "host" if "host" in names else "pcie"
 
 
-def _share(fabric: CollectiveFabric, algorithm: Algorithm | None, ranks: int) -> float:
-    """Of a link's rate that a collective by this algorithm reaches."""
-    if algorithm is None:
+def _share(fabric: CollectiveFabric, kind: Kind, ranks: int) -> float:
+    """Of a link's rate that a collective of so many GPUs reaches."""
+    if kind == "send":
         return fabric.straight
     return fabric.pair if ranks == 2 and fabric.pair else fabric.share

@@ -19,7 +19,7 @@ _UNKNOWN = {
 
 
 @dataclass(frozen=True)
-class Layout:
+class RankLayout:
     """Degrees of parallelism; ranks are numbered as Megatron-LM does: tensor first, then data, then pipeline.
 
     zero          the stage of ZeRO over the data-parallel ranks; 0: each holds all
@@ -45,7 +45,7 @@ class Layout:
     def __str__(self) -> str:
         """As `parse_layout` reads it: "data=2 tensor=4"; "data=1" of one rank."""
         degrees = {field.name: getattr(self, field.name) for field in fields(self)}
-        return " ".join(f"{name}={value}" for name, value in degrees.items() if value != getattr(Layout, name)) or "data=1"
+        return " ".join(f"{name}={value}" for name, value in degrees.items() if value != getattr(RankLayout, name)) or "data=1"
 
     @property
     def ranks(self) -> int:
@@ -97,13 +97,13 @@ class Layout:
         )  # fmt: skip
 
 
-def parse_layout(said: str | Mapping[str, Any]) -> Layout:
+def parse_layout(said: str | Mapping[str, Any]) -> RankLayout:
     """The layout that "data=2 tensor=4 zero=1" means, or {"data": 2, ...}.
 
     Raises GpusimError for a word that is no degree, one that stands there twice, and degrees that do not go together.
     """
     pairs = list(said.items()) if isinstance(said, Mapping) else [_pair(word) for word in str(said).replace(",", " ").split()]
-    known = [field.name for field in fields(Layout)]
+    known = [field.name for field in fields(RankLayout)]
     degrees: dict[str, int] = {}
     for name, value in pairs:
         if name not in known:
@@ -115,7 +115,7 @@ def parse_layout(said: str | Mapping[str, Any]) -> Layout:
         degrees[name] = int(value)
     if not degrees:
         raise GpusimError("no degree of parallelism is named", hint="write data=8, or tensor=4 pipeline=2 microbatches=8")
-    made = Layout(**degrees)
+    made = RankLayout(**degrees)
     if made.zero and made.data == 1:
         raise GpusimError(f"zero={made.zero} shards over the data-parallel ranks, and there is one", hint="say data=2, or more")
     return made

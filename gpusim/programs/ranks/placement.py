@@ -8,7 +8,14 @@ from itertools import zip_longest
 from gpusim.base.errors import GpusimError, suggest
 from gpusim.machine.topology.topology import Topology
 
-PACKED, SPREAD = "packed", "spread"
+PLACEMENTS = PACKED, SPREAD = "packed", "spread"
+
+
+def placement(word: str) -> str:
+    """The word, when it names a placement.  Raises GpusimError."""
+    if word not in PLACEMENTS:
+        raise GpusimError(f"'{word}' is no placement of ranks", hint=suggest(str(word), PLACEMENTS))
+    return word
 
 
 def placed(machine: Topology, ranks: int, how: str | Sequence[str] = PACKED) -> tuple[str, ...]:
@@ -25,9 +32,7 @@ def placed(machine: Topology, ranks: int, how: str | Sequence[str] = PACKED) -> 
             hint="one rank is one GPU: lower a degree, or take more machines: '2 x NAME'",
         )  # fmt: skip
     if isinstance(how, str):
-        if how not in _WAYS:
-            raise GpusimError(f"'{how}' is no placement of ranks", hint=suggest(how, _WAYS))
-        return tuple(_WAYS[how](machine)[:ranks])
+        return tuple(_WAYS[placement(how)](machine)[:ranks])
     for i, gpu in enumerate(how):
         if gpu not in machine.gpus:
             raise GpusimError(f"machine '{machine.name}' has no GPU '{gpu}'", hint=suggest(gpu, machine.gpus))

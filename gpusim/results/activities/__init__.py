@@ -2,13 +2,14 @@
 
     Result, Trace ─activities─▶ Activities
 
-The rows come from the event log (of_log.py), of a run under unified memory from the log of its pages (of_pages.py).
+The rows come from the event log (of_log.py), of a run under unified memory from the log of its pages (of_pages.py); those of
+ranks are put together (of_ranks.py).
 """
 
 from __future__ import annotations
 
 from gpusim.base.errors import ResultError
-from gpusim.results.activities import of_log, of_pages
+from gpusim.results.activities import of_log, of_pages, of_ranks
 from gpusim.results.activities.rows import (
     GROUPS,
     KINDS,
@@ -27,9 +28,11 @@ __all__ = ["GROUPS", "KINDS", "NONE", "ROW", "Activities", "ActivityLane", "Coun
 def activities(result: Result, trace: Trace | None) -> Activities:
     """The rows of one run.
 
-    trace  the program that the experiment named; None where there is none, of managed programs
+    trace  the program that the experiment named; None where there is none, of managed programs; ranks keep their own
     Raises ResultError where no log was kept, where it is of another program, or does not say what streams waited for.
     """
+    if result.ranks and result.logged:
+        return of_ranks.together([of_log.read(rank, program) for rank in result.ranks if (program := rank.program) is not None])
     if result.pages is not None:
         return of_pages.read(result, trace)
     if result.log is None:

@@ -12,10 +12,9 @@ from gpusim.base.yaml import document
 from gpusim.results import manifest
 from gpusim.results.afterwards import RESULT
 from gpusim.results.folder import (
-    EVENT_LOG,
     EXPERIMENT,
-    PAGE_LOG,
     RUNS,
+    is_logged,
     load_folder,
     load_result,
     missing,
@@ -68,7 +67,7 @@ def read(path: Path) -> Folder:
     return Folder(
         path, path.absolute().name, str(text.get("question", "")), experiment.read_text("utf-8") if text else "",
         manifest.read(path) or {}, said_of_machine(path), tuple(results), places,
-        tuple(key for key, place in places.items() if any((place / name).is_file() for name in (EVENT_LOG, PAGE_LOG))),
+        tuple(key for key, place in places.items() if is_logged(place)),
         0 if (path / RESULT).is_file() else missing(path),
     )  # fmt: skip
 

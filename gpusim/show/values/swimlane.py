@@ -66,8 +66,14 @@ def swimlanes(found: Activities, columns: int, start: int = 0, end: int | None =
     lanes = [i for i in kept if there[i]]
     classes = np.flatnonzero(seen)
     names = tuple(ALL[k] for k in classes)
-    return Swimlanes(tuple((found.lanes[i].name, found.lanes[i].group) for i in lanes), names,
+    return Swimlanes(tuple((_named(found, i), found.lanes[i].group) for i in lanes), names,
                      np.minimum(table[lanes][:, classes], 1.0), start, end)  # fmt: skip
+
+
+def _named(found: Activities, lane: int) -> str:
+    """A lane, with its device where there are several."""
+    name, of = found.lanes[lane].name, found.rows["device"][found.rows["lane"] == lane]
+    return f"GPU {of[0]} {name}" if found.rows["device"].any() and len(of) else name
 
 
 def _causes(found: Activities) -> I64:

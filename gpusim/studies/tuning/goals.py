@@ -17,7 +17,7 @@ from gpusim.studies.tuning.axes import names, parts
 from gpusim.studies.tuning.space import Point, Space
 
 # Runs that differ in these are measured against others.
-REFERENCED = ("transform", "profile", "active_thread_percentage", "parallel", "placement")
+REFERENCED = ("transform", "profile", "active_thread_percentage", "parallel", "placement", "stragglers")
 # How much work a transform's program does in one run, by a parameter of it, with its default.
 WORK = {"batch": ("factor", 1.0), "sequence": ("factor", 1.0), "accumulate": ("steps", 2.0), "pipeline": ("microbatches", 4.0)}
 COUNTED = {"batch": "to", "sequence": "to"}  # the parameter that says it as a number of samples

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from hand_worked import machine
 
-from gpusim.engine.run.coupled import Connections, Coupled, Meeting
+from gpusim.engine.run.coupled import Coupled
 from gpusim.engine.run.simulate import prepared
 from gpusim.engine.state import NEVER
-from gpusim.programs.ranks.layout import Layout
+from gpusim.machine.topology.connections import Connections, Meeting
+from gpusim.programs.ranks.layout import RankLayout
 from gpusim.programs.ranks.matching import matched
 from gpusim.results.result import Result
 from gpusim.trace.build import TraceBuilder
@@ -60,7 +61,7 @@ class StageProgram:
         self._events += 1
 
 
-def together(programs: list[Trace], layout: Layout, latency: int = 0) -> list[Result]:
+def together(programs: list[Trace], layout: RankLayout, latency: int = 0) -> list[Result]:
     runs = [prepared(program, machine(), place="device") for program in programs]
     meetings = [
         Meeting(tuple(zip(one.ranks, one.operators, strict=True)), latency, one.size, 1e6, ("wire",))
@@ -74,7 +75,7 @@ def together(programs: list[Trace], layout: Layout, latency: int = 0) -> list[Re
 def test_the_bubble_of_1f1b_is_that_of_the_formula(stages: int, microbatches: int) -> None:
     """(stages - 1) / microbatches of the work (Narayanan et al. 2021), and 1 ns for each hop of the first and last pass."""
     programs = [StageProgram(stage, stages, microbatches).trace() for stage in range(stages)]
-    results = together(programs, Layout(pipeline=stages, microbatches=microbatches))
+    results = together(programs, RankLayout(pipeline=stages, microbatches=microbatches))
     work = microbatches * (FORWARD + BACKWARD)
     assert {r.metrics["compute_busy_ns"] for r in results} == {work}
     bubble = max(r.metrics["makespan_ns"] for r in results) - work
@@ -85,7 +86,7 @@ def test_the_bubble_of_1f1b_is_that_of_the_formula(stages: int, microbatches: in
 def test_a_slow_stage_sets_the_pace() -> None:
     """In a long run every pass waits for the slowest stage."""
     programs = [StageProgram(stage, 4, 64, slower=1.1 if stage == 2 else 1.0).trace() for stage in range(4)]
-    results = together(programs, Layout(pipeline=4, microbatches=64))
+    results = together(programs, RankLayout(pipeline=4, microbatches=64))
     slowest = 64 * 1.1 * (FORWARD + BACKWARD)
     assert max(r.metrics["makespan_ns"] for r in results) == pytest.approx(slowest + 3 * (FORWARD + BACKWARD), rel=0.01)
 
@@ -99,6 +100,6 @@ def test_ranks_of_a_data_parallel_group_wait_for_the_straggler() -> None:
             build.op("kernel", (), (), duration=11_000 if rank == 3 else 10_000)
             build.op("sum", (), (), read_bytes=8, activity=COLLECTIVE, exchange="all_reduce data 1000000")
         programs.append(build.finish())
-    results = together(programs, Layout(data=4), latency=500)
+    results = together(programs, RankLayout(data=4), latency=500)
     assert {r.metrics["makespan_ns"] for r in results} == {10 * (11_000 + 500 + 1)}
     assert [r.metrics.get("collective_wait_ns", 0) for r in results] == [10_000, 10_000, 10_000, 0]

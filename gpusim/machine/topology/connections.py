@@ -1,0 +1,40 @@
+"""What lies between the devices of a machine for the programs that run on them: shared links, and where programs meet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gpusim.machine.topology.sharing import SharedLink
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Operators of several programs that start together and end together: a collective, or a send and its receive.
+
+    members  (program, operator) of each
+    latency  ns from the last start to the first byte
+    size     bytes along the route, all of its links at one rate
+    rate     bytes/ns, at most
+    route    the links; one that the bytes pass twice stands there twice
+    """
+
+    members: tuple[tuple[int, int], ...]
+    latency: int
+    size: float
+    rate: float
+    route: tuple[SharedLink, ...]
+
+
+@dataclass(frozen=True)
+class Connections:
+    """What lies between the devices of a machine.
+
+    rates     of the shared links by name, bytes/ns
+    beyond    of each program: name of one of its own links -> the shared ones that its bytes pass as well
+    meetings  where operators of several programs meet
+    """
+
+    rates: Mapping[str, float] = field(default_factory=dict)
+    beyond: Sequence[Mapping[str, tuple[str, ...]]] = ()
+    meetings: Sequence[Meeting] = ()
