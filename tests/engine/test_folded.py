@@ -16,7 +16,7 @@ from gpusim.machine.kernels.durations import durations
 from gpusim.machine.topology import build
 from gpusim.machine.topology.transfers import LinkFlow
 from gpusim.programs import transforms
-from gpusim.programs.ranks.layout import Layout
+from gpusim.programs.ranks.layout import RankLayout
 from gpusim.programs.ranks.placement import placed
 from gpusim.trace.files import load_trace
 from gpusim.trace.workload import build as workload
@@ -26,10 +26,10 @@ GPT2 = Path(__file__).parents[2] / "traces" / "gpt2-small-train.npz"
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("machine", "layout"), [
-    ("hgx-h100", Layout(data=8, zero=3)), ("2 x dgx-a100", Layout(data=4, tensor=4)),
-    ("hgx-h100", Layout(data=2, tensor=2, pipeline=2, zero=1, microbatches=4)),
+    ("hgx-h100", RankLayout(data=8, zero=3)), ("2 x dgx-a100", RankLayout(data=4, tensor=4)),
+    ("hgx-h100", RankLayout(data=2, tensor=2, pipeline=2, zero=1, microbatches=4)),
 ])  # fmt: skip
-def test_a_fold_takes_the_time_of_all_ranks(machine: str, layout: Layout) -> None:
+def test_a_fold_takes_the_time_of_all_ranks(machine: str, layout: RankLayout) -> None:
     trace, times = load_trace(GPT2), CollectiveTimes(build.load(machine))
     gpus = placed(times.machine, layout.ranks)
     profile = times.machine.profile(gpus[0])

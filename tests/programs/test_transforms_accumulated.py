@@ -8,7 +8,7 @@ from model_states import ALL, LAYERS, model_states
 
 from gpusim.base.errors import GpusimError, TraceError
 from gpusim.programs import transforms
-from gpusim.programs.ranks.layout import Layout
+from gpusim.programs.ranks.layout import RankLayout
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import COLLECTIVE, Trace
 
@@ -87,6 +87,6 @@ def test_a_type_that_is_none_is_refused() -> None:
         transforms.apply(model_states(), "zero(reduced=fp32)")
 
 
-@pytest.mark.parametrize("layout", [Layout(tensor=2, microbatches=2), Layout(data=2, tensor=2, zero=2, microbatches=2)])
-def test_layouts_accumulate_before_they_divide(layout: Layout) -> None:
+@pytest.mark.parametrize("layout", [RankLayout(tensor=2, microbatches=2), RankLayout(data=2, tensor=2, zero=2, microbatches=2)])
+def test_layouts_accumulate_before_they_divide(layout: RankLayout) -> None:
     transforms.check(layout.transform(0))

@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 from gpusim.base.errors import GpusimError, suggest
 from gpusim.base.yaml import document, validate
 from gpusim.base.yaml.fields import STRICT
-from gpusim.programs.ranks.layout import Layout, parse_layout
+from gpusim.programs.ranks.layout import RankLayout, parse_layout
 
 DATA = Path(__file__).parents[1] / "data" / "parallel_published.yaml"
 Count = Annotated[StrictInt, Field(ge=1)]
@@ -63,7 +63,7 @@ class ParallelCase:
         return int(hashlib.sha256(self.name.encode()).hexdigest(), 16) % 2 == 0
 
     @property
-    def degrees(self) -> Layout:
+    def degrees(self) -> RankLayout:
         """The layout without its microbatches."""
         return parse_layout(self.layout)
 

@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 
 from gpusim.engine import state
-from gpusim.engine.run.coupled import Connections, Coupled, Meeting
+from gpusim.engine.run.coupled import Coupled
 from gpusim.engine.run.ranks import FlowOf
 from gpusim.engine.run.simulate import prepared
 from gpusim.machine.profile import Profile
+from gpusim.machine.topology.connections import Connections, Meeting
 from gpusim.machine.topology.sharing import SharedLinks, shared
 from gpusim.machine.topology.topology import Topology
 from gpusim.machine.topology.transfers import LinkFlow
-from gpusim.programs.ranks.layout import Layout
+from gpusim.programs.ranks.layout import RankLayout
 from gpusim.programs.ranks.matching import matched
 from gpusim.results.result import Result
 from gpusim.trace.exchanges import RECEIVE, SEND, parse_exchange
@@ -25,7 +26,7 @@ from gpusim.trace.workload import Workload
 
 
 def simulate_folded(
-    works: Sequence[Workload], profiles: Sequence[Profile], machine: Topology, gpus: Sequence[str], layout: Layout,
+    works: Sequence[Workload], profiles: Sequence[Profile], machine: Topology, gpus: Sequence[str], layout: RankLayout,
     flow_of: FlowOf, **choices: Any,
 ) -> list[Result]:  # fmt: skip
     """Replay the program of the first rank of each pipeline stage, while all ranks of the stage do the same.
@@ -51,7 +52,9 @@ def simulate_folded(
 class _Fold:
     """The flows of groups that stand for all like them, each made once."""
 
-    def __init__(self, layout: Layout, gpus: Sequence[str], links: SharedLinks, flow_of: FlowOf, near: frozenset[str]) -> None:
+    def __init__(
+        self, layout: RankLayout, gpus: Sequence[str], links: SharedLinks, flow_of: FlowOf, near: frozenset[str]
+    ) -> None:
         self.layout, self.gpus, self.links, self.flow_of = layout, gpus, links, flow_of
         self.near = near
         self._found: dict[tuple[int, str], tuple[tuple[int, ...], ...]] = {}
@@ -71,7 +74,7 @@ class _Fold:
     def sends(self, works: Sequence[Workload]) -> Iterator[Meeting]:
         """Between the stages."""
         programs = [_only_sends(work) for work in works]
-        stages = Layout(pipeline=self.layout.pipeline)
+        stages = RankLayout(pipeline=self.layout.pipeline)
         for one in matched(programs, stages.members):
             a, b = one.ranks
             pairs = tuple(
