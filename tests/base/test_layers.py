@@ -33,6 +33,7 @@ AT_FIRST_USE = {
     "calibrate/kernel_times/host_bound.py": "PyTorch and timm are extras",
     "calibrate/kernel_times/networks.py": "PyTorch, timm and transformers are extras",
     "calibrate/offload/training.py": "PyTorch is an extra",
+    "calibrate/parallel/programs.py": "PyTorch is an extra",
     "calibrate/readers/aiconfigurator.py": "pandas is an extra",
     "calibrate/steps/measure.py": "PyTorch is an extra",
     "calibrate/steps/plain.py": "replaces numba before it is imported",
