@@ -21,7 +21,7 @@ Count = Annotated[StrictInt, Field(ge=1)]
 
 
 @dataclass(frozen=True, config=STRICT)
-class StepModel:
+class PublishedModel:
     """A model's shapes: the family of the zoo that has its blocks, and the arguments of that family's Model."""
 
     family: str
@@ -100,7 +100,7 @@ class PublishedSteps:
     """The file: where its numbers were published, the models' shapes, and the cases."""
 
     sources: dict[str, str]
-    models: dict[str, StepModel]
+    models: dict[str, PublishedModel]
     cases: list[ParallelCase] = field(default_factory=list)
 
 

@@ -18,7 +18,7 @@ from gpusim.machine.collectives.nccl import LatencyParts
 from gpusim.machine.collectives.nccl_constants import Algorithm, Collective, Protocol
 from gpusim.machine.collectives.passes import Kind, Ways
 from gpusim.machine.collectives.search import CollectiveGraph, search
-from gpusim.machine.collectives.traffic import Traffic, traffic
+from gpusim.machine.collectives.traffic import CollectiveTraffic, traffic
 from gpusim.machine.topology import transfers
 from gpusim.machine.topology.topology import Topology
 from gpusim.machine.topology.transfers import LinkFlow
@@ -72,7 +72,7 @@ class CollectiveTimes:
     def __post_init__(self) -> None:
         self._ways = Ways(self.machine)
         self._graphs: dict[tuple[str, ...], CollectiveGraph] = {}
-        self._traffic: dict[tuple[tuple[str, ...], Kind, Algorithm | None], Traffic] = {}
+        self._traffic: dict[tuple[tuple[str, ...], Kind, Algorithm | None], CollectiveTraffic] = {}
         self._rates = transfers.rates(self.machine)
 
     def graph(self, gpus: Sequence[str]) -> CollectiveGraph:
@@ -137,7 +137,7 @@ class CollectiveTimes:
         blocks = graph.blocks("Ring", protocol, size)
         return CollectiveTime(flow, None, protocol, blocks, self.alone(flow), None, fabrics.spread(size))
 
-    def _passing(self, kind: Kind, algorithm: Algorithm | None, gpus: Sequence[str]) -> Traffic:
+    def _passing(self, kind: Kind, algorithm: Algorithm | None, gpus: Sequence[str]) -> CollectiveTraffic:
         """What a byte of the message is on the links; looked up once."""
         key = (tuple(gpus), kind, algorithm)
         if key not in self._traffic:
@@ -145,7 +145,7 @@ class CollectiveTimes:
             self._traffic[key] = traffic(found, self._ways, self._rates, self.fabrics)
         return self._traffic[key]
 
-    def _rate(self, found: Traffic, kind: Kind, ranks: int) -> float:
+    def _rate(self, found: CollectiveTraffic, kind: Kind, ranks: int) -> float:
         """bytes/ns of the flow that its links allow."""
         links = self.fabrics[fabrics.generation(self.machine)]
         routes = [_share(self.fabrics[name], kind, ranks) * rate for name, rate in found.routes.items()]

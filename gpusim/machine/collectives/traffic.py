@@ -13,7 +13,7 @@ from gpusim.machine.topology import transfers
 from gpusim.machine.topology.topology import DIRECT
 
 
-class Traffic(NamedTuple):
+class CollectiveTraffic(NamedTuple):
     """The flow of a message of one byte, whatever collectives reach of its links.
 
     unit    bytes of the flow
@@ -30,7 +30,7 @@ class Traffic(NamedTuple):
     others: float
 
 
-def traffic(found: Passed, ways: Ways, rates: Mapping[str, float], known: Mapping[str, CollectiveFabric]) -> Traffic:
+def traffic(found: Passed, ways: Ways, rates: Mapping[str, float], known: Mapping[str, CollectiveFabric]) -> CollectiveTraffic:
     """Of what passes for a byte; `rates`: of links in bytes/ns; `known`: fabrics, whose names tell networks apart."""
     machine = ways.machine
     kinds = {link.name: link.kind for link in machine.links.values()}
@@ -48,7 +48,7 @@ def traffic(found: Passed, ways: Ways, rates: Mapping[str, float], known: Mappin
     for name, times in links.items():
         group = "ports" if name in found.ports else "direct" if kinds.get(name) in DIRECT else "others"
         allowed[group] = min(allowed[group], rates[name] / times * most)
-    return Traffic(
+    return CollectiveTraffic(
         found.unit * most, tuple(name for name, n in links.items() for _ in range(n // most)),
         {name: rate * most for name, rate in routes.items()}, **allowed,
     )  # fmt: skip
