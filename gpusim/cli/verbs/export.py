@@ -159,7 +159,8 @@ def _run(folder: Path, key: str | None, own: Registry) -> tuple[dict[str, Any], 
 
     result = _logged(folder, key)
     if result.log is None:
-        what = "has several ranks, each with blocks of its own" if result.ranks else "is of unified memory, which has no allocator's blocks"
+        paged = "is of unified memory, which has no allocator's blocks"
+        what = "has several ranks, each with blocks of its own" if result.ranks else paged
         raise ResultError(f"run {result.key} {what}", str(folder))
     title = " ".join(str(result.spec[axis]) for axis in ("trace", "profile", "place", "evict", "prefetch"))
     return snapshot(result.log, load_trace_of(result, folder, own=own), title=title), result.key
