@@ -147,7 +147,7 @@ def _code() -> str:
 
 @dataclass(frozen=True)
 class _Far:
-    """On a worker: do a batch, if the code is that of the one who sends it; one at a time, as a process has one engine."""
+    """On a worker: do a batch, when its code is that of the sender; one batch at a time, as a process has one engine."""
 
     code: str
 

@@ -60,7 +60,7 @@ def run(
     inputs      content hashes of what was read, by name
     uncertainty how many machines to sample, and which
     jobs        worker processes; None: as many as help
-    executor    who does the runs: `experiment.executor`
+    executor    where runs are done: `experiment.executor`
     force       execute also what is there
     progress    called with (runs done, runs to do)
     later       modules that worker processes import meanwhile, for what they will do after the runs

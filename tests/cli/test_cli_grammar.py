@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import typer.main
-from typer.testing import CliRunner
+from command_line import gpusim
 
 from gpusim.base.errors import GpusimError, ProfileError
 from gpusim.cli import complete, say
@@ -30,12 +30,6 @@ profile: l4
 memory: 80 %
 policies: {place: best_fit, evict: lru}
 """
-
-
-def gpusim(*said: object, code: int = 0) -> Any:
-    done = CliRunner().invoke(app, [str(word) for word in said])
-    assert done.exit_code == code, f"{done.stdout}\n{done.stderr}\n{done.exception!r}"
-    return done
 
 
 @pytest.fixture

@@ -10,13 +10,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from command_line import gpusim
 
 from gpusim.cli import progress
-from gpusim.cli.app import app
 from gpusim.results.folder import load_folder
 
 SNAPSHOT = "gpt-medium-infer-snapshot"
@@ -27,12 +25,6 @@ profile: l4
 memory: 60 %
 policies: {place: best_fit, evict: [lru, fifo, largest]}
 """
-
-
-def gpusim(*words: object, code: int = 0) -> Any:
-    done = CliRunner().invoke(app, [str(word) for word in words])
-    assert done.exit_code == code, f"{done.stdout}\n{done.stderr}\n{done.exception!r}"
-    return done
 
 
 @pytest.fixture

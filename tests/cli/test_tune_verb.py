@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import gpusim
 from page_content import told
-from typer.testing import CliRunner
 
 import gpusim as library
 from gpusim.base.errors import ResultError
-from gpusim.cli.app import app
 from gpusim.results.folder import load_folder
 from gpusim.show import tuned
 from gpusim.show.page.write import write_page
@@ -26,12 +25,6 @@ policies: {prefetch: next_k}
 tune:
   policies.prefetch.next_k.k: {from: 1, to: 16}
 """
-
-
-def gpusim(*words: object, code: int = 0) -> Any:
-    done = CliRunner().invoke(app, [str(word) for word in words])
-    assert done.exit_code == code, f"{done.stdout}\n{done.stderr}\n{done.exception!r}"
-    return done
 
 
 @pytest.fixture

@@ -205,7 +205,7 @@ class _Said:
         self.causes, self.advice, self.refusal = causes, advice, refusal
 
 
-# ------------------------------------------------------------------ a wait for the device that nobody needs
+# ------------------------------------------------------------------ a needless wait for the device
 
 HOST_BOUND_STEP = {"batch": 512, "layers": 24, "optimizer": "foreach=False"}
 FAST = "h100-sxm-80gb"

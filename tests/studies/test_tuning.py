@@ -1,4 +1,4 @@
-"""A search: the same trials whoever carries them out, what is kept, what is best, and what out of memory teaches."""
+"""A search: the same trials for any number of workers, what is kept, what is best, and what out of memory counts as."""
 
 from __future__ import annotations
 

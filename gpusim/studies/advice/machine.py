@@ -36,7 +36,7 @@ MOST_LINES = 5  # of the script at which the host waits that are tried one by on
 
 @dataclass(frozen=True)
 class AdviceRequest:
-    """What the user wants to know.
+    """What is asked about the program.
 
     tries    chains in place of those that are tried by default; none: those
     gpus     how many of the machine there are; None: as many as `fit` tries
