@@ -10,9 +10,9 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from gpusim.base.compiled import by_pointer, kernel, outlined
+from gpusim.base.compiled import by_pointer, kernel, outlined, tables_at
 from gpusim.base.errors import PolicyError, suggest
-from gpusim.base.tables import filled, i8, record
+from gpusim.base.tables import filled, i8, record, signature
 
 NONE = -1
 ROOT = 0
@@ -46,6 +46,10 @@ class RadixTree(NamedTuple):
     pages: Annotated[Any, PAGE, "pages"]
     table: Annotated[Any, i8, "table"]
     heap: Annotated[Any, i8, "nodes"]
+
+
+RADIX = signature(RadixTree)
+radix_at = tables_at(RADIX)
 
 
 def radix_tree(
