@@ -1,9 +1,10 @@
 """SGLang's scheduler with its radix cache: sglang@0.5, by the sources of 0.5.23.
 
-Requests that wait are prefilled first, in chunks, as long as the tokens that running requests may still make find room; a step is
-either a prefill or a token for each running request.  Where these find no page, unused prefixes are evicted, then requests retract:
-those with the shortest outputs wait and are computed again.  The radix cache is compared with the real classes; the scheduler is
-as read.  Not modelled are scheduling ahead of the step at hand, mixed chunks, priorities, speculation, sliding windows, LoRA.
+Requests that wait are prefilled first, in chunks, as long as the tokens that running requests may still make find room; a step
+is either a prefill or a token for each running request.  Where these find no page, unused prefixes are evicted, then requests
+retract: those with the shortest outputs wait and are computed again.  The radix cache is compared with the real classes; the
+scheduler is as read.  Not modelled are scheduling ahead of the step at hand, mixed chunks, priorities, speculation, sliding
+windows, LoRA.
 
 version  0.5
 schedule_policy  fcfs, lpm (longest prefix first; fcfs above 128 waiting) or lof (longest output first)
@@ -32,7 +33,7 @@ from gpusim.policies.schedule.parts import sglang_options as given
 from gpusim.policies.schedule.parts import sglang_tables as s
 from gpusim.policies.schedule.parts import tables as t
 from gpusim.policies.schedule.parts.radix_tables import POLICIES, RADIX, ROOT, RadixTree, radix_at, radix_tree
-from gpusim.policies.schedule.parts.running import EngineLimits, Shared
+from gpusim.policies.schedule.parts.running import EngineLimits, InCommon
 from gpusim.policies.schedule.parts.sglang_pages import checkpoint, release
 from gpusim.policies.schedule.parts.sglang_step import allowed, decode, join_line, most_tokens, prefill
 from gpusim.policies.schedule.parts.sglang_tables import SGLANG, SglangTables, sglang_at
@@ -49,7 +50,7 @@ PARAMS = {
 MARGIN = 5  # tokens of the longest sequence that a prompt may not reach into
 
 
-def state(shared: Shared, limits: EngineLimits, params: F64) -> list[Placed]:
+def state(shared: InCommon, limits: EngineLimits, params: F64) -> list[Placed]:
     """Its tables for these requests, its own first; PolicyError where the engine would not start."""
     if limits.max_tokens < limits.block_size:
         said = f"a chunk of {limits.max_tokens} tokens is less than a page of {limits.block_size}"
@@ -78,7 +79,7 @@ def state(shared: Shared, limits: EngineLimits, params: F64) -> list[Placed]:
     return [Placed(own, SGLANG), tree, queue]
 
 
-def _options(shared: Shared, limits: EngineLimits, params: F64) -> list[int]:
+def _options(shared: InCommon, limits: EngineLimits, params: F64) -> list[int]:
     return [
         limits.block_size, max(int(shared.requests.piece[0]) // limits.block_size, 1), limits.max_seqs, limits.max_tokens,
         limits.max_len, limits.blocks, int(params[given.P_ORDER]), int(params[given.P_MAX_PREFILL]),

@@ -142,14 +142,19 @@ def insert(t: RadixTree, key: I64, held: I64, pages: int, space: int, priority: 
         if node.place != NONE:
             settle(t, n)
     t.tree[0].matched = at
-    return _add_leaf(t, n, key, held, at, pages, space, priority, inserted) if at < pages else n
+    if at < pages:
+        parent, n = n, _add_leaf(t, n, key, held, at, pages, space, priority)
+        t.nodes[n].hits = int(pages * size > inserted)
+        review(t, parent)
+        review(t, n)
+    return n
 
 
 @kernel
 def _add_leaf(
-    t: RadixTree, parent: int, key: I64, held: I64, at: int, pages: int, space: int, priority: int, inserted: int
+    t: RadixTree, parent: int, key: I64, held: I64, at: int, pages: int, space: int, priority: int
 ) -> int:
-    """The rest of a key becomes a leaf."""
+    """The rest of a key becomes a leaf, which is still to be looked over."""
     size = t.tree[0].page
     n = new_node(t, parent, space, priority)
     node = t.nodes[n]
@@ -157,7 +162,6 @@ def _add_leaf(
     for i in range(at, pages):
         t.pages[held[i]].symbol = key[i]
         t.pages[held[i]].next = held[i + 1] if i + 1 < pages else NONE
-    node.hits = int(pages * size > inserted)
     t.nodes[parent].children += 1
     t.tree[0].evictable += node.pages * size
     enter(t, n)
@@ -167,8 +171,6 @@ def _add_leaf(
         while above != NONE and t.nodes[above].history < node.depth:
             t.nodes[above].history = node.depth
             above = t.nodes[above].parent
-    review(t, parent)
-    review(t, n)
     return n
 
 

@@ -17,7 +17,8 @@ NOT_MODELLED = ("random", "dfs-weight", "priority", "routing-key", "hrrn", "shor
 
 # What `state` reads of the parameters, by position.
 (
-    P_ORDER, P_EVICTION, P_CONSERVATIVE, P_MAX_PREFILL, P_CACHING, P_MAX_NEW, P_IGNORE_EOS, P_MATCH_ALL, P_THRESHOLD, P_ESTIMATE,
+    P_ORDER, P_EVICTION, P_CONSERVATIVE, P_MAX_PREFILL, P_CACHING, P_MAX_NEW, P_IGNORE_EOS, P_MATCH_ALL,
+    P_THRESHOLD, P_ESTIMATE,
 ) = range(10)  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What SGLang's scheduler keeps beside the tables of the contract: its options, its budget, and the KV pages of each request."""
+"""What SGLang's scheduler keeps beside the tables of the contract: options, its budget, and the KV pages of each request."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ i4, i8, f8 = np.int32, np.int64, np.float64
 ) = range(14)  # fmt: skip
 FCFS, LPM, LOF = range(3)
 
-# Words: free pages and rows, the size of the batch that decodes, who keeps a chunk (-1: none), whether no more are admitted, passes
-# over those that wait, where compose stands and whom it looks at next; of a pass the tokens of input and of chunk that are left,
-# and those that it takes; whether the step is a prefill.
+# Words: free pages and rows, the size of the batch that decodes, who keeps a chunk (-1: none), whether no more are admitted,
+# passes over those that wait, where compose stands and whom it looks at next; of a pass the tokens of input and of chunk that
+# are left, and those that it takes; whether the step is a prefill.
 (
-    PAGES_FREE, SLOTS_FREE, BATCH, CHUNKED, FULL, PASSES, PHASE, NEXT, INPUT_LEFT, CHUNK_LEFT, TAKEN, PREFILLS, SGLANG_WORDS,
+    PAGES_FREE, SLOTS_FREE, BATCH, CHUNKED, FULL, PASSES, PHASE, NEXT, INPUT_LEFT, CHUNK_LEFT, TAKEN, PREFILLS,
+    SGLANG_WORDS,
 ) = range(13)  # fmt: skip
 FRESH, ADMITTING = range(2)
 TO_REQUESTS, TO_STEP, TO_TREE, TO_QUEUE = range(4)  # addresses
@@ -36,7 +37,7 @@ class SglangTables(NamedTuple):
     at: Annotated[Any, i8, 4]
     option: Annotated[Any, i8, OPTIONS]
     word: Annotated[Any, i8, SGLANG_WORDS]
-    share: Annotated[Any, f8, SHARES]           # of the tokens allowed that running requests are expected to make; PROMISED: tokens
+    share: Annotated[Any, f8, SHARES]           # of the tokens allowed that requests are expected to make; PROMISED: tokens
     running: Annotated[Any, i4, "seqs"]         # the batch that decodes, in order
     slot: Annotated[Any, i4, "requests"]        # -1: none
     held: Annotated[Any, i4, "requests"]        # pages
