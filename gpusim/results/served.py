@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-I64, F64 = npt.NDArray[np.int64], npt.NDArray[np.float64]
+I64 = npt.NDArray[np.int64]
+F64 = npt.NDArray[np.float64]
 NEVER = 2**62
 SECOND = 1e9
 
@@ -71,7 +72,7 @@ class Served:
     @property
     def finished(self) -> npt.NDArray[np.bool_]:
         """bool[n]: the request has all its tokens."""
-        return (self.refused == 0) & (self.made >= self.output)
+        return np.logical_and(self.refused == 0, self.made >= self.output)
 
     def ttft_ns(self) -> F64:
         """float64[n]: NaN without a first token."""

@@ -74,7 +74,7 @@ def next_time(s: Service, requests: RequestTable) -> int:
     if c.left < s.leaving.size:
         time = min(time, requests.leaves[s.leaving[c.left]])
     for e in range(s.engine.size):
-        time = min(time, s.engine[e].ends)
+        time = min(time, s.engine[e].ends, s.engine[e].wakes)
     return time
 
 
@@ -150,21 +150,31 @@ def give_tokens(s: Service, e: int, step: StepTable) -> None:
 
 
 @kernel
+def end_requests(s: Service, e: int, step: StepTable) -> None:
+    """Requests that the scheduler has ended: they have all their tokens, or it has given them up."""
+    for i in range(step.word[told.N_ENDED]):
+        r = step.ended[i]
+        s.outcome[r].ended = s.clock[0].now
+        s.engine[e].under_way -= 1
+        if step.status[r] == told.REJECTED:
+            s.outcome[r].refused = told.NO_ROOM
+            note(s, REJECTED, r, e, told.NO_ROOM)
+        else:
+            note(s, ENDED, r, e, step.made[r])
+
+
+@kernel
 def end_step(s: Service, e: int) -> None:
     """The step of engine e is over."""
     engine, now = s.engine[e], s.clock[0].now
     engine.busy += now - engine.began
     engine.ends = NEVER
     engine.woken = 1
-    ended = call(s, e, V_OVER, 0)
+    call(s, e, V_OVER, 0)
     step = step_at(engine.step)
     tiers.offer(tiers_at(s.tiers[0]), requests_at(s.requests[0]), step, e, now)
     give_tokens(s, e, step)
-    for i in range(ended):
-        r = step.ended[i]
-        s.outcome[r].ended = now
-        engine.under_way -= 1
-        note(s, ENDED, r, e, step.made[r])
+    end_requests(s, e, step)
 
 
 @kernel
@@ -220,7 +230,8 @@ def begin_step(s: Service, e: int) -> int:
     if rows == told.ASK:
         s.course[0].asking = 1 + e
         return ASK
-    engine.woken = 0
+    engine.woken, engine.wakes = 0, NEVER
+    end_requests(s, e, step)
     tiers.save(below, requests, step, e, engine.each, now)
     for i in range(step.word[told.N_LOADS]):
         r = step.load[i, 0]
@@ -231,6 +242,8 @@ def begin_step(s: Service, e: int) -> int:
         note(s, PREEMPTED, step.preempted[i], e, 0)
         sample_preemption(s, e)
     if rows == 0:
+        if step.word[told.WAKE] > now:
+            engine.wakes = step.word[told.WAKE]
         return GOES_ON
     prompt = 0
     for i in range(rows):
@@ -322,9 +335,12 @@ def happen(s: Service, requests: RequestTable) -> None:
         arrive(s, c.arrived - 1)
     else:
         e = 0
-        while s.engine[e].ends != now:
+        while s.engine[e].ends != now and s.engine[e].wakes != now:
             e += 1
-        end_step(s, e)
+        if s.engine[e].ends == now:
+            end_step(s, e)
+        else:
+            s.engine[e].wakes, s.engine[e].woken = NEVER, 1
 
 
 @kernel

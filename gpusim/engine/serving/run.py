@@ -66,11 +66,11 @@ class ServiceRun:
         )  # fmt: skip
         for row, engine in zip(self.tables.engine, engines, strict=True):
             row["own"], row["step"] = engine.scheduler.own, engine.scheduler.step_at
-            row["cost"], row["ends"] = engine.cost.own, NEVER
+            row["cost"], row["ends"], row["wakes"] = engine.cost.own, NEVER, NEVER
             row["each"] = max(1, int(requests.piece[0]) // engine.scheduler.limits.block_size)
             engine.scheduler.step.word[told.TIERS] = told.ASYNC_LOADS if store is not None else 0
         for name, i in links.items():
-            self.tables.link[i]["rate"] = store.rates[name]
+            self.tables.link[i]["rate"] = store.rates[name] if store is not None else 0.0
         for name in ("admitted", "first", "last", "ended"):
             self.tables.outcome[name] = NEVER
         self.tables.outcome["engine"] = -1 if engine_of is None else engine_of

@@ -37,6 +37,7 @@ ENGINE = record(
      ("ends", i8),                # of the step under way, NEVER without one
      ("began", i8),
      ("each", i8),                # blocks of its device in a chunk of the tiers
+     ("wakes", i8),               # ns: its scheduler is asked again though nothing has happened, NEVER: it is not
      ("woken", i8),               # something has changed since its scheduler last found nothing to run
      ("under_way", i8),           # requests that it has and that have not ended
      ("steps", i8), ("busy", i8),  # so far; ns

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,7 @@ class KvStore:
     chains: tuple[tuple[KvTier, ...], ...]
     token: float
     when: str = "write_through"
-    rates: Mapping[str, float] | None = None  # of links, bytes/ns
+    rates: Mapping[str, float] = field(default_factory=dict)  # of links, bytes/ns
 
 
 def dense(requests: RequestTable) -> RequestTable:
@@ -104,7 +104,7 @@ def tier_tables(requests: RequestTable, store: KvStore | None, engines: int) -> 
             if d:
                 made.down[e, d - 1] = len(ways) + 1
             ways += [tier.out_of, tier.into]
-    return _routed(made, ways, store.rates or {})
+    return _routed(made, ways, store.rates)
 
 
 def _stacked(rows: Sequence[Any], dtype: Any) -> Any:
