@@ -72,7 +72,8 @@ class Served:
     @property
     def finished(self) -> npt.NDArray[np.bool_]:
         """bool[n]: the request has all its tokens."""
-        return np.logical_and(self.refused == 0, self.made >= self.output)
+        done: npt.NDArray[np.bool_] = (self.refused == 0) & (self.made >= self.output)
+        return done
 
     def ttft_ns(self) -> F64:
         """float64[n]: NaN without a first token."""
@@ -94,7 +95,8 @@ class Served:
     def meets(self, slo: Objective) -> npt.NDArray[np.bool_]:
         """bool[n]: the request finished within the objectives; one token has no TPOT to miss."""
         tpot = self.tpot_ns()
-        return self.finished & (self.ttft_ns() <= slo.ttft_ns) & (np.isnan(tpot) | (tpot <= slo.tpot_ns))
+        kept: npt.NDArray[np.bool_] = self.finished & (self.ttft_ns() <= slo.ttft_ns) & (np.isnan(tpot) | (tpot <= slo.tpot_ns))
+        return kept
 
     def gap_quantile_ns(self, share: float) -> float:
         """The time between two tokens that this share of them does not exceed, to about 1 %; NaN without any."""

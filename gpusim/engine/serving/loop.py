@@ -69,13 +69,22 @@ def next_time(s: Service, requests: RequestTable) -> int:
     """When something happens next, ns; NEVER when nothing will."""
     c = s.course[0]
     time = min(s.fluid[0].tick, tiers.next_copy(tiers_at(s.tiers[0])))
-    if c.arrived < requests.arrival.size:
-        time = min(time, requests.arrival[c.arrived])
+    if c.arrived < requests.arrival.size and (c.at_once == 0 or c.in_flight < c.at_once):
+        time = min(time, max(requests.arrival[c.arrived], s.clock[0].now))
     if c.left < s.leaving.size:
         time = min(time, requests.leaves[s.leaving[c.left]])
     for e in range(s.engine.size):
         time = min(time, s.engine[e].ends, s.engine[e].wakes)
     return time
+
+
+@kernel
+def is_due(s: Service, requests: RequestTable) -> bool:
+    """The next request arrives now: its time has come, and there is a client that waits for nothing."""
+    c = s.course[0]
+    if c.arrived == requests.arrival.size or requests.arrival[c.arrived] > s.clock[0].now:
+        return False
+    return bool(c.at_once == 0 or c.in_flight < c.at_once)
 
 
 @kernel
@@ -98,12 +107,13 @@ def arrive(s: Service, r: int) -> None:
     """A request comes, and is taken or refused."""
     e = choose(s, r)
     x, engine = s.outcome[r], s.engine[e]
-    x.engine = e
+    x.engine, x.came = e, s.clock[0].now
     note(s, ARRIVED, r, e, 0)
     x.refused = call(s, e, V_ARRIVE, r)
     if x.refused:
         note(s, REJECTED, r, e, x.refused)
     else:
+        s.course[0].in_flight += 1
         engine.under_way += 1
         engine.woken = 1
 
@@ -116,6 +126,7 @@ def leave(s: Service, r: int) -> None:
         call(s, x.engine, V_LEAVE, r)
         x.ended = s.clock[0].now
         s.engine[x.engine].under_way -= 1
+        s.course[0].in_flight -= 1
         s.engine[x.engine].woken = 1
         note(s, WENT_AWAY, r, x.engine, x.made)
 
@@ -156,6 +167,7 @@ def end_requests(s: Service, e: int, step: StepTable) -> None:
         r = step.ended[i]
         s.outcome[r].ended = s.clock[0].now
         s.engine[e].under_way -= 1
+        s.course[0].in_flight -= 1
         if step.status[r] == told.REJECTED:
             s.outcome[r].refused = told.NO_ROOM
             note(s, REJECTED, r, e, told.NO_ROOM)
@@ -330,7 +342,7 @@ def happen(s: Service, requests: RequestTable) -> None:
     elif c.left < s.leaving.size and requests.leaves[s.leaving[c.left]] == now:
         c.left += 1
         leave(s, s.leaving[c.left - 1])
-    elif c.arrived < requests.arrival.size and requests.arrival[c.arrived] == now:
+    elif is_due(s, requests):
         c.arrived += 1
         arrive(s, c.arrived - 1)
     else:

@@ -40,13 +40,14 @@ class ServiceRun:
     """A service in progress; it has not begun.
 
     routing  round_robin, least_busy (whose requests under way are the fewest), or given (`engine_of`)
+    at_once  so many clients send the requests, each its next one when it has an answer; 0: they come at their times
     store    tiers of keys and values below the engines' devices; then `requests` are `dense`
     log      keep what happens to each request (`records`)
     """
 
     def __init__(
         self, requests: RequestTable, engines: Sequence[Engine], *, routing: str = "least_busy", engine_of: Any = None,
-        store: KvStore | None = None, log: bool = False,
+        at_once: int = 0, store: KvStore | None = None, log: bool = False,
     ) -> None:  # fmt: skip
         n, self.requests, self.engines = len(requests.arrival), requests, list(engines)
         leaving = np.flatnonzero(requests.leaves < NEVER)
@@ -71,10 +72,11 @@ class ServiceRun:
             engine.scheduler.step.word[told.TIERS] = told.ASYNC_LOADS if store is not None else 0
         for name, i in links.items():
             self.tables.link[i]["rate"] = store.rates[name] if store is not None else 0.0
-        for name in ("admitted", "first", "last", "ended"):
+        for name in ("came", "admitted", "first", "last", "ended"):
             self.tables.outcome[name] = NEVER
         self.tables.outcome["engine"] = -1 if engine_of is None else engine_of
         course = self.tables.course
+        course["at_once"] = at_once
         course["routing"], course["log_on"], course["rows"], course["width"] = ROUTINGS[routing], log, ROWS, WIDTH
         self.tables.fluid["tick"] = NEVER
         self._records: list[Any] = []
@@ -135,7 +137,7 @@ class ServiceRun:
         for name in ("prompt_tokens", "output_tokens", "preemptions"):
             samples[name] = sums[name].copy()
         return Served(
-            arrival=requests.arrival, prompt=requests.prompt, output=requests.output, **columns, **of_engine, reasons=REFUSALS,
+            arrival=np.where(outcome["came"] < NEVER, outcome["came"], requests.arrival), prompt=requests.prompt, output=requests.output, **columns, **of_engine, reasons=REFUSALS,
             gaps=self.tables.gaps.copy(), gap_ns=bounds, engines=tuple(map(self._account, range(len(self.engines)))),
             samples=samples, makespan_ns=self.now,
         )  # fmt: skip
