@@ -39,7 +39,7 @@ _HOST_BARS = (-0.6, 1.2)
 
 
 @dataclass(frozen=True, eq=False)
-class StepTable:
+class StepCost:
     """Times of the steps of one model, engine and machine; read `table` by `step.step_time`.
 
     sources  by class of operators, the table that it is from, or how else it is known
@@ -72,11 +72,11 @@ class StepParts:
     high: float
 
 
-def step_table(
+def step_cost(
     model: ServedModel, machine: Profile, engine: str = "vllm", ways: int = 1, *, topology: Topology | None = None,
     gpus: Sequence[str] = (), most_tokens: int = 8192, most_requests: int = 256, graphs: bool = True,
     overlap: bool | None = None, folder: Path | None = None,
-) -> StepTable:  # fmt: skip
+) -> StepCost:  # fmt: skip
     """The times of a model's steps on one GPU, or tensor-parallel over `ways` of them.
 
     topology, gpus  whose links carry the collectives, and which GPUs; needed where no table has their all-reduce
@@ -153,7 +153,7 @@ class _Exchanges:
 def assembled(
     operators: OperatorModel, model: ServedModel, added: EngineCosts, engine: str, ways: int, exchanges: _Exchanges,
     most_tokens: int, most_requests: int, graphs: bool, overlap: bool,
-) -> StepTable:  # fmt: skip
+) -> StepCost:  # fmt: skip
     """The table of operators that were found."""
     machine = operators.machine
     heads, kv_heads = model.heads_on(ways)
@@ -170,7 +170,7 @@ def assembled(
         "host_step": 1e3 * added.step_us, "host_request": 1e3 * added.request_us, "host_token": 1e3 * added.token_us,
         "launches": _LAYER_KERNELS * model.layers * float(machine.launch.eager.value), "low": low, "high": high,
     })  # fmt: skip
-    return StepTable(table, model, machine.name, ways, engine, _sources(operators, exchanges))
+    return StepCost(table, model, machine.name, ways, engine, _sources(operators, exchanges))
 
 
 def _octaves(count: int) -> F64:
