@@ -20,7 +20,7 @@ from gpusim.machine.kernels.measured import measured_gpu
 from gpusim.machine.profile import Profile
 from gpusim.machine.serving import step
 from gpusim.machine.serving.engines import EngineCosts, costs
-from gpusim.machine.serving.operators import FORM, OperatorModel
+from gpusim.machine.serving.operators import FORM, OperatorModel, kin
 from gpusim.machine.serving.shape import ServedModel
 from gpusim.machine.serving.tables import SYSTEMS, ServingTables, installed
 from gpusim.machine.topology.topology import Topology
@@ -99,20 +99,13 @@ def step_cost(
 def operator_model(machine: Profile, framework: str, version: str, folder: Path | None) -> OperatorModel:
     """With the machine's own tables, or those of its kin, or none."""
     here = measured_gpu(machine)
-    for name in dict.fromkeys((machine.name, here.own, *here.kin, *_near(machine))):
+    for name in dict.fromkeys((machine.name, here.own, *kin(machine))):
         if folder is not None and name in SYSTEMS:
             tables = ServingTables(folder, name, framework, version)
             if tables.gemm("bf16") is not None:
                 same = machine if name in (machine.name, here.own) else catalogue.load(name)
                 return OperatorModel(machine, tables, same)
     return OperatorModel(machine)
-
-
-def _near(machine: Profile) -> list[str]:
-    """Machines with tables of the same compute capability and kind of memory."""
-    gpu = (machine.gpu.compute_capability, machine.memory.kind[:3])
-    known = [catalogue.load(name) for name in SYSTEMS]
-    return [p.name for p in known if (p.gpu.compute_capability, p.memory.kind[:3]) == gpu]
 
 
 @dataclass

@@ -7,7 +7,9 @@ shapes of a table, multilinear between them in the logarithms of the dimensions 
 time, and beyond a table the time grows as the work does.  A machine without a table of its own has the residuals of its kin, on a
 form with its own numbers; one without kin has the form with the shipped corrections (`family` and `class` of kernel times).
 
-Weights are taken to come from memory, as they do when other layers ran in between; the tables' benchmarks use six sets in turn.
+Two things differ between the tables' benchmarks and a step, and are taken from the form: weights come from memory, where the
+benchmarks use six sets in turn; and products run at the rate of a warm GPU (`sustained` of the kernel-time model's rates), where
+the benchmarks are too short for the power limit.
 """
 
 from __future__ import annotations
@@ -19,14 +21,15 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from gpusim.machine import catalogue
 from gpusim.machine.kernels.measured import measured_gpu
 from gpusim.machine.kernels.numbers import Numbers
 from gpusim.machine.kernels.physics import ClassCoefficients, Rates, predict
 from gpusim.machine.kernels.shapes import Work, work
-from gpusim.machine.kernels.store import fits, table
+from gpusim.machine.kernels.store import fits, rates, table
 from gpusim.machine.profile import Profile
 from gpusim.machine.serving.grids import LogGrid, grid
-from gpusim.machine.serving.tables import MeasuredOperators
+from gpusim.machine.serving.tables import SYSTEMS, MeasuredOperators
 
 F64 = npt.NDArray[np.float64]
 Dims = Mapping[str, F64]
@@ -35,8 +38,8 @@ MEASURED, FAMILY, FORM = "measured", "family", "form"
 """How a class of operators is known: a table of this machine, one of its kin, or the kernel-time model alone."""
 _SIZE = {"bf16": 2, "fp8": 1, "fp8_block": 1}
 _FORM = {"bf16": "bf16", "fp8": "fp8", "fp8_block": "fp8"}
-_TURNS = 6.0
-_COLD = 1e6  # sets of weights in turn: as many as the caches never hold
+_TURNS = 6.0  # sets of weights in turn, of the tables' benchmarks
+_COLD = 1e6  # so many that no cache holds them
 
 
 class OperatorSource(Protocol):
@@ -53,24 +56,26 @@ class OperatorSource(Protocol):
 class OperatorModel:
     """Times on `machine`; `tables` are of `measured_on`, which is the machine itself or its kin.
 
-    routing  how tokens choose experts, one of the tables' distributions
+    routing   how tokens choose experts, one of the tables' distributions
+    left_out  as if no kernel but one large product and one copy had been measured on the machine
+    briefly   as the tables' benchmarks run kernels, not as a step does
     """
 
     machine: Profile
     tables: OperatorSource | None = None
     measured_on: Profile | None = None
     routing: str = "power_law_1.2"
+    left_out: bool = False
+    briefly: bool = False
     used: dict[str, str] = field(default_factory=dict)
     """By class, the table that was used, as operators are asked for."""
 
     def __post_init__(self) -> None:
         here = measured_gpu(self.machine)
-        self._numbers, self._own, self._kin = here.numbers, here.own, here.kin
-        self._there: Numbers | None = None
-        if self.tables is not None and self.measured_on is not None:
-            self._there = measured_gpu(self.measured_on).numbers
-            if not self.own:
-                self._numbers = alike(here.numbers, self._there)
+        self._own, self._kin = "" if self.left_out else here.own, here.kin
+        warm, brief = achieved(self.machine)
+        self._numbers = brief if self.briefly else warm
+        self._there = brief if self.measured_on is None else achieved(self.measured_on)[1]
         self._grids: dict[tuple[object, ...], LogGrid] = {}
 
     @property
@@ -84,18 +89,18 @@ class OperatorModel:
             return FORM
         return MEASURED if self.own else FAMILY
 
-    def gemm(self, dtype: str, m: F64, n: float, k: float) -> F64:
+    def gemm(self, dtype: str, m: F64, n: F64 | float, k: F64 | float) -> F64:
         """ns of products of `m` rows with a matrix of n outputs and k inputs."""
         found = self.tables.gemm(dtype) if self.tables else None
-        dims = {"m": m, "n": np.full_like(m, n), "k": np.full_like(m, k)}
-        form = self._form("gemm", dtype, dims, _COLD)
+        dims = dict(zip("mnk", np.broadcast_arrays(m, np.float64(n), np.float64(k)), strict=True))
+        form = self._form("gemm", dtype, dims)
         if found is None:
             return form * self._shipped("gemm", _FORM[dtype], dims)
         self.used["gemm"] = found.source
         key = ("gemm", dtype)
         if key not in self._grids:
             self._grids[key] = grid([found.dims[axis] for axis in "mnk"], self._residual("gemm", dtype, found))
-        return form * np.exp(self._grids[key].at([m, np.array(n), np.array(k)]))
+        return form * np.exp(self._grids[key].at([*dims.values()]))
 
     def decode(self, cache: str, b: F64, kv: F64, heads: int, kv_heads: int, dim: int) -> F64:
         """ns of the attention of b requests, one query each against `kv` keys, in one layer."""
@@ -112,7 +117,7 @@ class OperatorModel:
         dims = {
             "tokens": tokens, "hidden": hidden * full, "inner": inner / ways * full, "topk": topk * full, "experts": experts * full
         }  # fmt: skip
-        form = self._form("moe", dtype, dims, _COLD)
+        form = self._form("moe", dtype, dims)
         if found is None:
             return form * self._shipped("moe", "bf16", dims)
         self.used["moe"] = found.source
@@ -136,14 +141,15 @@ class OperatorModel:
         fit = fits()["layer_norm" if normed else "elementwise add", "fp32"].coefficients
         return predict(fit, Work.of(np.zeros_like(moved), moved), Rates.of(self._numbers, "bf16"))
 
-    def _form(self, what: str, dtype: str, dims: Dims, turns: float, numbers: Numbers | None = None) -> F64:
-        kind = _FORM[dtype]
-        done = work(what, dict(dims), _SIZE[dtype], turns)
-        return predict(_coefficients(what, kind), done, Rates.of(numbers or self._numbers, kind))
+    def _form(self, what: str, dtype: str, dims: Dims, measured: Numbers | None = None) -> F64:
+        """ns of the form, as a step runs kernels; `measured`: as they were measured on a GPU of these numbers."""
+        kind, brief = _FORM[dtype], self.briefly or measured is not None
+        numbers = measured or self._numbers
+        done = work(what, dict(dims), _SIZE[dtype], _TURNS if brief else _COLD)
+        return predict(_coefficients(what, kind), done, Rates.of(numbers, kind))
 
     def _residual(self, what: str, dtype: str, found: MeasuredOperators) -> F64:
-        turns = _TURNS if what in ("gemm", "moe") else 1.0
-        return np.asarray(np.log(found.ns / self._form(what, dtype, found.dims, turns, self._there)), np.float64)
+        return np.asarray(np.log(found.ns / self._form(what, dtype, found.dims, self._there)), np.float64)
 
     def _attention(self, kind: str, cache: str, of: Dims, heads: int, kv_heads: int, dim: int) -> F64:
         found = getattr(self.tables, kind)(cache) if self.tables else None
@@ -163,7 +169,7 @@ class OperatorModel:
         if key not in self._grids:
             own = found.where((found.dims["dim"] == width) & (found.dims["kv_heads"] == near))
             measured = _attention_dims(kind, own.dims, own.dims["heads"], own.dims["kv_heads"], own.dims["dim"])
-            residual = np.log(own.ns / self._form_of_attention(what, cache, measured, self._there or self._numbers))
+            residual = np.log(own.ns / self._form_of_attention(what, cache, measured, self._there))
             self._grids[key] = grid([own.dims["heads"], own.dims["b"], own.dims[length]], residual)
         split = kv_heads / near
         return form * np.exp(self._grids[key].at([np.array(heads / split), b * split, lengths]))
@@ -185,12 +191,49 @@ class OperatorModel:
         return np.asarray(factor.reshape(points.shape[:-1]), np.float64)
 
 
-def alike(gpu: Numbers, measured: Numbers) -> Numbers:
+def kin(machine: Profile) -> list[str]:
+    """Machines with tables, the nearest first, that run the same kernels: of one compute capability and kind of memory.
+
+    Of GPUs with HBM the first number of the capability counts, when there are none of the same.
+    """
+    def near(other: Profile, digits: int) -> bool:
+        a, b = machine.gpu.compute_capability, other.gpu.compute_capability
+        return a.split(".")[:digits] == b.split(".")[:digits] and machine.memory.kind[:3] == other.memory.kind[:3]
+
+    others = [catalogue.load(name) for name in SYSTEMS if name != machine.name]
+    hbm = machine.memory.kind.startswith("HBM")
+    found = [p for p in others if near(p, 2)] or [p for p in others if hbm and near(p, 1)]
+    bandwidth = float(machine.memory.bandwidth.value)
+    return [p.name for p in sorted(found, key=lambda p: abs(np.log(float(p.memory.bandwidth.value) / bandwidth)))]
+
+
+def achieved(machine: Profile) -> tuple[Numbers, Numbers]:
+    """The rates that products reach on a warm GPU, and in short benchmarks; of its kin where none were measured on it."""
+    here = measured_gpu(machine)
+    if here.own:
+        return here.numbers, _in_short_runs(here.numbers, here.own)
+    kin = next((name for name in here.kin if name in rates()), "")
+    if not kin or not here.numbers.hbm:  # cards without HBM differ in power limits more than in processors
+        return here.numbers, here.numbers
+    there = measured_gpu(catalogue.load(kin)).numbers
+    return _alike(here.numbers, there), _alike(here.numbers, _in_short_runs(there, kin))
+
+
+def _alike(gpu: Numbers, measured: Numbers) -> Numbers:
     """A machine's numbers with the shares of its vendor's rates that another one was measured to reach."""
     share = {name: measured.peak[name] / rate for name, rate in measured.nominal_peak.items() if name in measured.peak}
     peak = {name: rate * share.get(name, 1.0) for name, rate in gpu.nominal_peak.items()}
     bandwidth = gpu.nominal_bandwidth * measured.bandwidth / measured.nominal_bandwidth
     return replace(gpu, peak={**gpu.peak, **peak}, bandwidth=bandwidth)
+
+
+def _in_short_runs(gpu: Numbers, measured: str) -> Numbers:
+    """A machine's numbers with the rates that short benchmarks of it, under the name `measured`, reached."""
+    found = rates()[measured] if measured in rates() else {}
+    peak = {name: rate for name, rate in found.items() if name in gpu.nominal_peak}
+    if "bf16" in peak and "fp16" in gpu.nominal_peak:
+        peak.setdefault("fp16", peak["bf16"])
+    return replace(gpu, peak={**gpu.peak, **peak})
 
 
 def _coefficients(what: str, dtype: str) -> ClassCoefficients:
