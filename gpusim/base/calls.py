@@ -7,7 +7,7 @@ import re
 from gpusim.base.errors import PolicyError
 
 Value = int | float | str
-_CALL = re.compile(r"\s*([\w.-]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
+_CALL = re.compile(r"\s*([\w.@-]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
 _NEXT = re.compile(r",(?=\s*(?:\w+\s*=|$))")  # text may have commas of its own: conf=max_split_size_mb:64,backend:native
 
 

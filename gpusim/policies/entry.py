@@ -32,7 +32,7 @@ from gpusim.policies import facts
 from gpusim.results.renamed import POLICIES
 
 MOST = 2.0**62  # of any parameter
-KINDS = ("place", "evict", "prefetch", "defrag", "release", "plan")
+KINDS = ("place", "evict", "prefetch", "defrag", "release", "plan", "schedule")
 Number = int | float
 Value = Number | str
 LOADS = ("gpusim.policies",)  # packages whose modules are imported by name

@@ -20,6 +20,8 @@ from gpusim.policies.entry import Entry, Value, vector
 from gpusim.policies.evict import none
 from gpusim.policies.place.parts.guard import guarded
 from gpusim.policies.planning import Schedule, View
+from gpusim.policies.schedule.parts.running import EngineLimits, Running, ScheduleVerbs
+from gpusim.policies.schedule.parts.tables import VERB, RequestTable
 from gpusim.policies.scores import compile_score, no_score
 from gpusim.trace.trace import Trace
 
@@ -32,6 +34,7 @@ VERBS: dict[str, dict[str, Any]] = {
     "prefetch": {"propose": contract.PROPOSE, "note": contract.NOTE},
     "defrag": {"due": contract.DUE},
     "release": {"release": contract.RELEASING},
+    "schedule": dict.fromkeys(ScheduleVerbs._fields, VERB),
 }
 OPTIONAL_VERBS: dict[str, dict[str, Any]] = {
     "evict": {"replay": contract.REPLAY},
@@ -160,6 +163,30 @@ class ReleasePolicy(Policy):
 
 
 @dataclass(frozen=True, eq=False)
+class SchedulePolicy(Policy):
+    """state(shared, limits, params) -> its tables, each in one place of memory, its own first."""
+
+    arrive: Any
+    compose: Any
+    over: Any
+    leave: Any
+    loaded: Any
+    module: Any = field(default=None, repr=False)
+
+    @property
+    def spec(self) -> str:
+        """name@version(parameters that differ from their default)."""
+        version = self.values.get("version", "")
+        name = f"{self.name}@{version}" if version else self.name
+        others = {k: v for k, v in self.values.items() if k != "version" and v != self.entry.parameters[k]}
+        return name + (f"({', '.join(f'{k}={_short(v)}' for k, v in others.items())})" if others else "")
+
+    def start(self, requests: RequestTable, limits: EngineLimits) -> Running:
+        """At work on these requests.  Raises PolicyError for limits with which its engine would not start."""
+        return Running(self, requests, limits)
+
+
+@dataclass(frozen=True, eq=False)
 class PlanPolicy(Policy):
     """plan, rewrite: the functions of `gpusim.policies.planning`; None where the policy has none."""
 
@@ -229,6 +256,8 @@ def build(entry: Entry, values: Mapping[str, Value]) -> Policy:
         return PrefetchPolicy(**common, **verbs)
     if entry.kind == "release":
         return ReleasePolicy(**common, **verbs)
+    if entry.kind == "schedule":
+        return SchedulePolicy(**common, **verbs)
     if entry.kind == "defrag":
         return DefragPolicy(**common, **verbs, form=getattr(target, "FORM", "slide"))
     form = getattr(target, "FORM", "ordered")

@@ -79,7 +79,8 @@ class Registry:
             return entry, spec.keywords if isinstance(spec, partial) else {}
         if isinstance(spec, str):
             name, given = parse(spec)
-            return self.find(kind, name), given
+            name, _, version = name.partition("@")
+            return self.find(kind, name), given | ({"version": version} if version else {})
         if isinstance(spec, Mapping):
             return self.find(kind, str(spec["name"])), dict(spec.get("params") or {})
         if not hasattr(spec, "name"):

@@ -1,1 +1,1 @@
-"""Step times and whole runs of served models, against what was measured and published."""
+"""Schedulers, step times and whole runs of serving engines, against real classes, measured operators and published runs."""

@@ -1,0 +1,54 @@
+"""What vLLM's scheduler keeps beside the tables of the contract: its options, and the blocks of each request."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from gpusim.base.compiled import by_pointer, tables_at
+from gpusim.base.tables import signature
+
+u1, i4, i8 = np.uint8, np.int32, np.int64
+
+# Options.  Those from ALONE_WHOLE on are what versions differ in.
+(
+    BLOCK, PER_PIECE, MAX_SEQS, MAX_TOKENS, MAX_LEN, BLOCKS_THERE, BY_PRIORITY, CACHING, LONG_PREFILL, CHUNKED, RESERVE_PROMPT,
+    WATERMARK, CUTS,
+    ALONE_WHOLE,     # a request without company is not held to `long_prefill`
+    TAKES_BACK,      # a victim that the step had already leaves it, and its tokens go to others
+    GOES_ON,         # by priority: after a request has preempted itself, the next ones are tried
+    NAMELESS_FIRST,  # blocks that hold nothing to be found are reused at once, the latest first
+    PASSES_OVER,     # a prompt that must not be cut and is too long for what is left of the step lets later ones pass
+    COUNTS_ADMITTED,  # statistics of look-ups: of admissions, preempted requests apart; else of each look-up
+    HOLDERS_FIRST,   # requests whose keys and values were sent for have a queue of their own, which goes first
+    OPTIONS,
+) = range(21)  # fmt: skip
+
+# Where `compose` stands, and what it has to know when it is called again.
+PHASE, BUDGET, SLOTS_FREE, PASSED, VLLM_WORDS = range(5)
+FRESH, ADMITTING = range(2)
+TO_REQUESTS, TO_STEP, TO_POOL, TO_QUEUE = range(4)  # addresses
+
+
+@by_pointer
+class VllmTables(NamedTuple):
+    """A slot is a row of block numbers; a request has one as long as it holds blocks."""
+
+    at: Annotated[Any, i8, 4]
+    option: Annotated[Any, i8, OPTIONS]
+    word: Annotated[Any, i8, VLLM_WORDS]
+    running: Annotated[Any, i4, "seqs"]        # in the order of their admission
+    slot: Annotated[Any, i4, "requests"]       # -1: none
+    held: Annotated[Any, i4, "requests"]       # blocks
+    named: Annotated[Any, i4, "requests"]      # of its blocks, from the first, are in the prefix cache
+    partial: Annotated[Any, u1, "requests"]    # admitted with a part of its tokens, and not yet through with the others
+    arrived: Annotated[Any, u1, "requests"]    # what it waits for is there
+    free_slot: Annotated[Any, i4, "slots"]
+    block: Annotated[Any, i4, "slots", "blocks of a request"]
+    found: Annotated[Any, i4, "blocks of a request"]  # what the look-up at hand has found
+    passed: Annotated[Any, i4, "passed"]       # over in this step, in order
+
+
+VLLM = signature(VllmTables)
+vllm_at = tables_at(VLLM)
