@@ -18,8 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.machine import catalogue
+from gpusim.machine.collectives.times import CollectiveTimes
 from gpusim.machine.serving.operators import OperatorModel, kin
-from gpusim.machine.serving.tables import MeasuredOperators, ServingTables
+from gpusim.machine.serving.tables import MeasuredOperators, ServingTables, median_of
+from gpusim.machine.topology import build
 
 F64 = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -31,6 +33,9 @@ RANGES = {
 }
 """Class -> the dimension whose ranges are held out, and these."""
 DTYPES = ("bf16", "fp8")
+_FILES = {
+    "gemm": ("gemm", "gemm"), "decode": ("attention", "generation_attention"), "prefill": ("attention", "context_attention"),
+}  # fmt: skip
 Slice = Callable[[MeasuredOperators], Mask]
 """Which rows it holds out."""
 
@@ -87,8 +92,7 @@ def within(tables: ServingTables) -> Iterator[HeldOut]:
 
 def by_version(tables: ServingTables) -> Iterator[HeldOut]:
     """The newest version of each class of operators by the one before."""
-    names = {"gemm": ("gemm", "gemm"), "decode": ("attention", "generation_attention"), "prefill": ("attention", "context_attention")}
-    for kind, place in names.items():
+    for kind, place in _FILES.items():
         versions = tables.versions(*place)
         if len(versions) < 2:
             continue
@@ -98,6 +102,21 @@ def by_version(tables: ServingTables) -> Iterator[HeldOut]:
             found = _table(tables, kind, dtype)
             if found is not None and _table(replace(tables, version=versions[-2]), kind, dtype) is not None:
                 yield HeldOut("version", tables.machine, tables.framework, kind, dtype, _logs(before, kind, dtype, found))
+
+
+def by_version_of_exchanges(tables: ServingTables) -> Iterator[HeldOut]:
+    """All-reduces of each version by the median of the others."""
+    found = tables.all_reduces()
+    for i, own in enumerate(found if len(found) > 1 else ()):
+        others = median_of(found[:i] + found[i + 1 :])
+        places = dict(zip(_places(others), others.ns, strict=True))
+        pairs = [(places[place], ns) for place, ns in zip(_places(own), own.ns, strict=True) if place in places]
+        log = np.array([np.log(stated / measured) for stated, measured in pairs])
+        yield HeldOut("version", tables.machine, tables.framework, "all_reduce", "bf16", log)
+
+
+def _places(rows: MeasuredOperators) -> list[tuple[float, float]]:
+    return list(zip(rows.dims["ranks"].tolist(), rows.dims["bytes"].tolist(), strict=True))
 
 
 def by_machine(tables: ServingTables) -> Iterator[HeldOut]:
@@ -138,12 +157,35 @@ def _interior(found: MeasuredOperators | None, name: str) -> list[Slice]:
         low[at], high[at] = found.dims[name][at].min(), found.dims[name][at].max()
     inside = (found.dims[name] > low) & (found.dims[name] < high)
     values = np.unique(found.dims[name][inside])
-    return [lambda rows, v=v, inside=inside: (rows.dims[name] == v) & inside for v in values]  # type: ignore[misc]
+    return [_one_value(name, float(value), inside) for value in values]
+
+
+def _one_value(name: str, value: float, inside: Mask) -> Slice:
+    return lambda rows: (rows.dims[name] == value) & inside
+
+
+def in_range(name: str, least: float, most: float) -> Slice:
+    """Rows whose dimension is between these, both included."""
+    return lambda rows: (rows.dims[name] >= least) & (rows.dims[name] <= most)
 
 
 def _ranges(kind: str) -> list[Slice]:
     name, ranges = RANGES[kind]
-    return [lambda rows, a=a, b=b: (rows.dims[name] >= a) & (rows.dims[name] <= b) for a, b in ranges]  # type: ignore[misc]
+    return [in_range(name, *ends) for ends in ranges]
+
+
+def by_links(tables: ServingTables, machine: str) -> Iterator[HeldOut]:
+    """A framework's all-reduces in graphs, said by NCCL's on the machine's links."""
+    found = tables.all_reduce()
+    if found is None:
+        return
+    topology = build.load(machine)
+    times = CollectiveTimes(topology)
+    for ranks in (2, 4, 8):
+        own = found.where(found.dims["ranks"] == ranks)
+        if ranks <= len(topology.gpus) and len(own.ns):
+            stated = [times.of("all_reduce", topology.gpus[:ranks], int(size)).ns for size in own.dims["bytes"]]
+            yield HeldOut("links", tables.machine, tables.framework, "all_reduce", "bf16", np.log(np.array(stated) / own.ns))
 
 
 def _each(tables: ServingTables, kind: str, dtype: str, rule: str, slices: list[Slice]) -> Iterator[HeldOut]:

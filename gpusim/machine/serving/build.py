@@ -14,7 +14,6 @@ import numpy.typing as npt
 from gpusim.base.errors import GpusimError
 from gpusim.base.yaml import document
 from gpusim.machine import catalogue
-from gpusim.machine.collectives import fabrics
 from gpusim.machine.collectives.times import CollectiveTimes
 from gpusim.machine.kernels.measured import measured_gpu
 from gpusim.machine.profile import Profile
@@ -39,7 +38,7 @@ _HOST_BARS = (-0.6, 1.2)
 
 
 @dataclass(frozen=True, eq=False)
-class StepCost:
+class ServedStepTimes:
     """Times of the steps of one model, engine and machine; read `table` by `step.step_time`.
 
     sources  by class of operators, the table that it is from, or how else it is known
@@ -72,11 +71,11 @@ class StepParts:
     high: float
 
 
-def step_cost(
+def step_times(
     model: ServedModel, machine: Profile, engine: str = "vllm", ways: int = 1, *, topology: Topology | None = None,
     gpus: Sequence[str] = (), most_tokens: int = 8192, most_requests: int = 256, graphs: bool = True,
     overlap: bool | None = None, folder: Path | None = None,
-) -> StepCost:  # fmt: skip
+) -> ServedStepTimes:  # fmt: skip
     """The times of a model's steps on one GPU, or tensor-parallel over `ways` of them.
 
     topology, gpus  whose links carry the collectives, and which GPUs; needed where no table has their all-reduce
@@ -91,7 +90,7 @@ def step_cost(
     added, version, _ = costs(engine)
     operators = operator_model(machine, added.framework, version, folder or installed())
     return assembled(
-        operators, model, added, engine, ways, _Exchanges(operators, ways, topology, tuple(gpus)), most_tokens, most_requests,
+        operators, model, added, engine, ways, Exchanges(operators, ways, topology, tuple(gpus)), most_tokens, most_requests,
         graphs, added.overlap if overlap is None else overlap,
     )  # fmt: skip
 
@@ -109,7 +108,7 @@ def operator_model(machine: Profile, framework: str, version: str, folder: Path 
 
 
 @dataclass
-class _Exchanges:
+class Exchanges:
     """All-reduces of tensor parallelism: of the framework where a table has them, else NCCL's on the machine's links."""
 
     operators: OperatorModel
@@ -125,11 +124,9 @@ class _Exchanges:
         return self._nccl(size) if found is None else found
 
     def bars(self) -> tuple[float, float]:
-        if self.ways == 1 or "all_reduce" in self.operators.used:
-            low, high = intervals()["measured"]["collectives"]
-            return low, high
-        low, high = np.log(fabrics.spread(fabrics.SMALL))
-        return float(low), float(high)
+        """Logarithms of true over stated; engines have all-reduces of their own, which NCCL's are not."""
+        low, high = intervals()["measured" if "all_reduce" in self.operators.used else FORM]["collectives"]
+        return low, high
 
     def _nccl(self, size: F64) -> F64:
         if self.topology is None:
@@ -144,13 +141,14 @@ class _Exchanges:
 
 
 def assembled(
-    operators: OperatorModel, model: ServedModel, added: EngineCosts, engine: str, ways: int, exchanges: _Exchanges,
+    operators: OperatorModel, model: ServedModel, added: EngineCosts, engine: str, ways: int, exchanges: Exchanges,
     most_tokens: int, most_requests: int, graphs: bool, overlap: bool,
-) -> StepCost:  # fmt: skip
+) -> ServedStepTimes:  # fmt: skip
     """The table of operators that were found."""
     machine = operators.machine
     heads, kv_heads = model.heads_on(ways)
-    by_token, by_request = _by_token(operators, exchanges, model, ways, most_tokens), _by_request(operators, exchanges, model, ways, most_requests)
+    by_token = _by_token(operators, exchanges, model, ways, most_tokens)
+    by_request = _by_request(operators, exchanges, model, ways, most_requests)
     captured = added.captured(most_requests) if graphs else []
     b, kv, q = np.exp2(np.arange(0, 11 * step.STEPS + 1) / step.STEPS), _octaves(18), _octaves(18)
     decode = operators.decode(model.cache, b[:, None], kv[None, :], heads, kv_heads, model.head_size)
@@ -163,19 +161,19 @@ def assembled(
         "host_step": 1e3 * added.step_us, "host_request": 1e3 * added.request_us, "host_token": 1e3 * added.token_us,
         "launches": _LAYER_KERNELS * model.layers * float(machine.launch.eager.value), "low": low, "high": high,
     })  # fmt: skip
-    return StepCost(table, model, machine.name, ways, engine, _sources(operators, exchanges))
+    return ServedStepTimes(table, model, machine.name, ways, engine, _sources(operators, exchanges))
 
 
 def _octaves(count: int) -> F64:
     return np.exp2(np.arange(0, count * step.STEPS + 1) / step.STEPS)
 
 
-def _by_token(operators: OperatorModel, exchanges: _Exchanges, model: ServedModel, ways: int, most: int) -> F64:
+def _by_token(operators: OperatorModel, exchanges: Exchanges, model: ServedModel, ways: int, most: int) -> F64:
     """(3, most + 1) ns of products, collectives and other kernels of steps of 0, 1, ... tokens."""
     m = np.arange(1.0, most + 1)
     gemm = np.zeros(most)
     for shape in model.matrices(ways):
-        gemm += shape.count * operators.gemm(shape.dtype, m, shape.n, shape.k)
+        gemm += shape.layers * operators.gemm(shape.dtype, m, shape.n, shape.k)
     if model.experts:
         few = np.unique(np.rint(np.exp2(np.linspace(0, np.log2(most), 200))))
         at = operators.moe(model.weights, few, model.width, model.hidden, model.chosen, model.experts, ways)
@@ -191,7 +189,7 @@ def _by_token(operators: OperatorModel, exchanges: _Exchanges, model: ServedMode
     return np.concatenate([np.zeros((3, 1)), np.stack([gemm, collectives, other])], axis=1)
 
 
-def _by_request(operators: OperatorModel, exchanges: _Exchanges, model: ServedModel, ways: int, most: int) -> F64:
+def _by_request(operators: OperatorModel, exchanges: Exchanges, model: ServedModel, ways: int, most: int) -> F64:
     """(3, most + 1) ns of the head, its exchange, and sampling, for 0, 1, ... requests."""
     n = np.arange(1.0, most + 1)
     shape = model.head(ways)
@@ -210,7 +208,7 @@ def intervals() -> dict[str, Bars]:
     return {basis: {part: [float(n) for n in bars] for part, bars in of.items()} for basis, of in found.items()}
 
 
-def _bars(operators: OperatorModel, exchanges: _Exchanges) -> tuple[list[float], list[float]]:
+def _bars(operators: OperatorModel, exchanges: Exchanges) -> tuple[list[float], list[float]]:
     """Multiples of a part between which it is, four times out of five."""
     known = intervals()
     gemm = known[operators.basis("gemm")]["gemm"]
@@ -223,7 +221,7 @@ def _rank(basis: str) -> int:
     return (FORM, "family", "measured").index(basis)
 
 
-def _sources(operators: OperatorModel, exchanges: _Exchanges) -> dict[str, str]:
+def _sources(operators: OperatorModel, exchanges: Exchanges) -> dict[str, str]:
     kinds = ("gemm", "decode", "prefill", *(("moe",) if "moe" in operators.used else ()))
     found = {kind: operators.used.get(kind, "kernel-time model") for kind in kinds}
     if exchanges.ways > 1:

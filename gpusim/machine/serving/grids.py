@@ -1,7 +1,7 @@
 """Values measured on a grid of dimensions, multilinear between its nodes in the logarithms of the dimensions.
 
-A grid is the product of the values that each dimension takes.  Nodes that were not measured, such as shapes that did not fit into
-the memory, have the value of the nearest node along the first dimension that has one.  Outside, the value is that of the edge.
+A grid is the product of the values that each dimension takes.  Nodes that were not measured, such as shapes that did not fit
+into the memory, have the value of the nearest node along the first dimension that has one.  Outside, the value is the edge's.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""How long the operators of a served model take on a machine: measured ones, interpolated, on the form of the kernel-time model.
+"""How long the operators of a served model take on a machine: measured ones, interpolated on the kernel-time model's form.
 
     time = form(machine, work) * exp(residual)
 
 The form is `machine.kernels.physics` with its shipped coefficients.  The residual is the logarithm of measured over form at the
 shapes of a table, multilinear between them in the logarithms of the dimensions (`grids`): a measured shape has its measured
-time, and beyond a table the time grows as the work does.  A machine without a table of its own has the residuals of its kin, on a
-form with its own numbers; one without kin has the form with the shipped corrections (`family` and `class` of kernel times).
+time, and beyond a table the time grows as the work does.  A machine without a table of its own has the residuals of its kin, on
+a form with its own numbers; one without kin has the form with the corrections that the kernel-time model ships.
 
 Two things differ between the tables' benchmarks and a step, and are taken from the form: weights come from memory, where the
-benchmarks use six sets in turn; and products run at the rate of a warm GPU (`sustained` of the kernel-time model's rates), where
-the benchmarks are too short for the power limit.
+benchmarks use six sets in turn; and products run at the rate of a warm GPU (`sustained` of the kernel-time model's rates),
+where the benchmarks are too short for the power limit.
 """
 
 from __future__ import annotations
@@ -114,9 +114,8 @@ class OperatorModel:
         """ns of one layer's experts, of each a `ways`-th part on this GPU."""
         found = self.tables.moe(dtype, self.routing) if self.tables else None
         full = np.ones_like(tokens)
-        dims = {
-            "tokens": tokens, "hidden": hidden * full, "inner": inner / ways * full, "topk": topk * full, "experts": experts * full
-        }  # fmt: skip
+        sizes = {"hidden": hidden, "inner": inner / ways, "topk": topk, "experts": experts}
+        dims = {"tokens": tokens, **{name: size * full for name, size in sizes.items()}}
         form = self._form("moe", dtype, dims)
         if found is None:
             return form * self._shipped("moe", "bf16", dims)
@@ -229,7 +228,7 @@ def _alike(gpu: Numbers, measured: Numbers) -> Numbers:
 
 def _in_short_runs(gpu: Numbers, measured: str) -> Numbers:
     """A machine's numbers with the rates that short benchmarks of it, under the name `measured`, reached."""
-    found = rates()[measured] if measured in rates() else {}
+    found = rates().get(measured, {})
     peak = {name: rate for name, rate in found.items() if name in gpu.nominal_peak}
     if "bf16" in peak and "fp16" in gpu.nominal_peak:
         peak.setdefault("fp16", peak["bf16"])

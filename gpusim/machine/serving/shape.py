@@ -19,7 +19,7 @@ class MatrixShape(NamedTuple):
 
     n: int
     k: int
-    count: int
+    layers: int
     dtype: str
 
 
@@ -88,7 +88,7 @@ class ServedModel:
     def weight_bytes(self, ways: int) -> int:
         """Bytes of all weights on one of so many GPUs, the embedding as if it were whole."""
         size = {"bf16": 2, "fp8": 1, "fp8_block": 1}
-        plain = sum(shape.n * shape.k * shape.count * size[shape.dtype] for shape in self.matrices(ways))
+        plain = sum(shape.n * shape.k * shape.layers * size[shape.dtype] for shape in self.matrices(ways))
         experts = 3 * self.experts * self.layers * self.width * (self.hidden // ways) * size[self.weights]
         return plain + (experts if self.experts else 0) + 2 * (2 * self.head(ways).n * self.width)
 

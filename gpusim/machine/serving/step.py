@@ -1,7 +1,7 @@
 """One step of a served model: flat tables, and a compiled function that looks a step up in them.
 
-A step computes `tokens[i]` tokens of request i, which has `before[i]` tokens computed already: one token of a running request, a
-whole prompt, or a chunk of one.  The parts of its time:
+A step computes `tokens[i]` tokens of request i, which has `before[i]` tokens computed already: one token of a running request,
+a whole prompt, or a chunk of one.  The parts of its time:
 
     gemm         products with weights and experts, by all tokens of the step; the head, by requests
     attention    decode (requests with one token): by their number and mean context, no less than the longest alone;
@@ -33,8 +33,8 @@ I64 = npt.NDArray[np.int64]
 PARTS = ("gemm", "attention", "collectives", "other", "host")
 GEMM, ATTENTION, COLLECTIVES, OTHER, HOST = range(5)
 
-# What the first numbers of a table say: by token and by request a count and the offset of the first number of three arrays,
-# of which each has one number for 0, 1, ... count; the slope of each beyond; grids as (offset, columns, rows, most, steps an octave)
+# What the first numbers of a table say: by token and by request the offset of three arrays, of which each has a number for
+# 0, 1, ... count, then that count and the slope of each beyond; of grids the offset, rows and columns.
 (
     BY_TOKEN, TOKENS, TOKEN_SLOPE, BY_REQUEST, REQUESTS, REQUEST_SLOPE, DECODE, DECODE_ROWS, DECODE_COLUMNS, PREFILL,
     PREFILL_ROWS, PREFILL_COLUMNS, CAPTURED, CAPTURES, MIXED, HOST_STEP, HOST_REQUEST, HOST_TOKEN, OVERLAP, LAUNCHES,
@@ -53,8 +53,8 @@ def _line(table: F64, first: int, count: int, slope: int, part: int, at: int) ->
     """A number of one of three arrays, beyond its end in a straight line."""
     base = first + part * (count + 1)
     if at <= count:
-        return table[base + at]
-    return table[base + count] + table[slope + part] * (at - count)
+        return float(table[base + at])
+    return float(table[base + count] + table[slope + part] * (at - count))
 
 
 @kernel
@@ -145,7 +145,7 @@ def step_time(table: F64, before: I64, tokens: I64, count: int, parts: I64) -> i
     launched = gpu if padded > 0 else max(gpu, table[LAUNCHES])
     whole = max(launched, host) if table[OVERLAP] > 0 else launched + host
     parts[HOST] = round(whole - gpu)
-    return parts[GEMM] + parts[ATTENTION] + parts[COLLECTIVES] + parts[OTHER] + parts[HOST]
+    return int(parts[GEMM] + parts[ATTENTION] + parts[COLLECTIVES] + parts[OTHER] + parts[HOST])
 
 
 @entry(types.int64(_F, _I, _F))
@@ -160,7 +160,7 @@ def step_interval(table: F64, parts: I64, bounds: F64) -> int:
 
 
 def packed(numbers: dict[str, Any]) -> F64:
-    """A table of: by_token and by_request (3, count + 1), decode and prefill grids of log ns, captured sizes, and single numbers."""
+    """A table of by_token and by_request (3, count + 1), decode and prefill grids of log ns, captured sizes, single numbers."""
     head, body, at = np.zeros(HEADER), [], HEADER
 
     def put(values: F64) -> int:
@@ -169,7 +169,8 @@ def packed(numbers: dict[str, Any]) -> F64:
         at += body[-1].size
         return at - body[-1].size
 
-    for name, first, count, slope in (("by_token", BY_TOKEN, TOKENS, TOKEN_SLOPE), ("by_request", BY_REQUEST, REQUESTS, REQUEST_SLOPE)):
+    lines = (("by_token", BY_TOKEN, TOKENS, TOKEN_SLOPE), ("by_request", BY_REQUEST, REQUESTS, REQUEST_SLOPE))
+    for name, first, count, slope in lines:
         values = numbers[name]
         head[first], head[count] = put(values), values.shape[1] - 1
         behind = max(values.shape[1] - 1 - (values.shape[1] - 1) // 2, 1)

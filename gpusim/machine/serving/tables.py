@@ -1,4 +1,4 @@
-"""Operators as serving frameworks run them, measured for NVIDIA's aiconfigurator: the package `aiconfigurator-core` (Apache-2.0).
+"""Operators as serving frameworks run them, measured for NVIDIA's aiconfigurator (package `aiconfigurator-core`, Apache-2.0).
 
 Its tables are parquet files `systems/data/SYSTEM/KIND/FRAMEWORK/VERSION/NAME_perf.parquet`, times in ms.  Layouts as of 0.12.
 Nothing of the package is imported.
@@ -66,8 +66,7 @@ class ServingTables:
 
     def gemm(self, dtype: str) -> MeasuredOperators | None:
         """Products by m, n and k; None where there is no such table, here and below."""
-        found = _read(self._file("gemm", "gemm"), ("m", "n", "k"), (("gemm_dtype", _TYPES[dtype]),))
-        return found
+        return _read(self._file("gemm", "gemm"), ("m", "n", "k"), (("gemm_dtype", _TYPES[dtype]),))
 
     def decode(self, cache: str) -> MeasuredOperators | None:
         """One query against `kv` keys, by b, kv, heads, kv_heads and dim."""
@@ -82,7 +81,9 @@ class ServingTables:
         """Prompts of `q` tokens that see themselves, by b, q, heads, kv_heads and dim."""
         columns = ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim")
         found = _read(self._file("attention", "context_attention"), columns, _of_cache(cache))
-        return None if found is None else MeasuredOperators({**_attention(found.dims), "q": found.dims["isl"]}, found.ns, found.source)
+        if found is None:
+            return None
+        return MeasuredOperators({**_attention(found.dims), "q": found.dims["isl"]}, found.ns, found.source)
 
     def moe(self, dtype: str, routing: str) -> MeasuredOperators | None:
         """Experts on one GPU, by tokens, hidden, inner, topk, experts and ways (GPUs that divide each expert)."""
@@ -103,6 +104,11 @@ class ServingTables:
 
         A collective waits for what else its machine does: versions with the same kernels are up to twice apart.
         """
+        found = self.all_reduces()
+        return median_of(found) if found else None
+
+    def all_reduces(self) -> list[MeasuredOperators]:
+        """Those of each version, in order."""
         found = []
         for version in self.versions("comm", "custom_allreduce"):
             path = self._at("comm", version, "custom_allreduce")
@@ -110,15 +116,10 @@ class ServingTables:
             if rows is not None:
                 d = rows.dims
                 eager = np.char.endswith(d["backend"].astype(str), "eager") if "backend" in d else np.zeros(len(rows.ns), bool)
-                found.append(rows.where(~eager))
-        if not found:
-            return None
-        size = 2.0 if self.framework == "trtllm" else 1.0  # its sizes are elements
-        pairs = np.concatenate([np.stack([f.dims["num_gpus"], size * f.dims["message_size"]], axis=1) for f in found])
-        ns = np.concatenate([f.ns for f in found])
-        places, which = np.unique(pairs, axis=0, return_inverse=True)
-        medians = np.array([np.median(ns[which.reshape(-1) == i]) for i in range(len(places))])
-        return MeasuredOperators({"ranks": places[:, 0], "bytes": places[:, 1]}, medians, f"{SYSTEMS[self.machine]}/comm/{self.framework}")
+                size = 2.0 if self.framework == "trtllm" else 1.0  # its sizes are elements
+                dims = {"ranks": d["num_gpus"], "bytes": size * d["message_size"]}
+                found.append(MeasuredOperators(dims, rows.ns, f"{SYSTEMS[self.machine]}/comm/{self.framework}").where(~eager))
+        return found
 
     def versions(self, kind: str, name: str) -> list[str]:
         """Of which a table is there, in order."""
@@ -135,6 +136,16 @@ class ServingTables:
 
     def _at(self, kind: str, version: str, name: str) -> Path:
         return self.folder / SYSTEMS[self.machine] / kind / self.framework / version / f"{name}_perf.parquet"
+
+
+def median_of(tables: list[MeasuredOperators]) -> MeasuredOperators:
+    """The places that any of the tables has, each with the median of their times."""
+    names = tuple(tables[0].dims)
+    places = np.concatenate([np.stack([of.dims[name] for name in names], axis=1) for of in tables])
+    ns = np.concatenate([of.ns for of in tables])
+    found, which = np.unique(places, axis=0, return_inverse=True)
+    medians = np.array([np.median(ns[which.reshape(-1) == i]) for i in range(len(found))])
+    return MeasuredOperators({name: found[:, i] for i, name in enumerate(names)}, medians, tables[0].source)
 
 
 def order(version: str) -> tuple[int, ...]:
