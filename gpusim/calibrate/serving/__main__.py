@@ -27,13 +27,14 @@ def main() -> None:
     parser.add_argument("--held-out", action="store_true", help="the half that was drawn by name, scored once at the end")
     parser.add_argument("--only", default="", help="runs whose name contains this")
     parser.add_argument("--tables", type=Path, help="systems/data of aiconfigurator, when not that of the installed package")
+    parser.add_argument("--vidur", type=Path, help="a folder of Vidur's tables, which `operators` scores too")
     asked = parser.parse_args()
     if asked.what == "page":
         print(page(operators.read(), runs.read()))
     elif asked.what == "intervals":
         print(operators.intervals(operators.read()))
     elif asked.what == "operators":
-        operators.write(operators.score(_folder(asked.tables)))
+        operators.write(operators.score(_folder(asked.tables), asked.vidur))
     else:
         _score(_folder(asked.tables), asked.held_out, asked.only)
 

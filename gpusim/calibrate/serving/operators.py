@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.calibrate.serving import slices, steps
+from gpusim.calibrate.serving import slices, steps, vidur
 from gpusim.calibrate.serving.slices import HeldOut
 from gpusim.machine.serving.tables import ServingTables
 
@@ -24,6 +24,7 @@ MACHINES = {
 FRAMEWORKS = ("vllm", "sglang")
 WITHIN = ("heads", "batch", "matrix")
 FROM_KIN, FROM_FORM, LINKS = "GPU, from its kin", "GPU, from the form", "links"
+OTHER = ("norm", "activation", "rotation")
 PARTS = {"gemm": ("gemm",), "attention": ("decode", "prefill")}
 
 
@@ -44,8 +45,10 @@ class SliceError:
     high: float
 
 
-def score(folder: Path) -> Iterator[SliceError]:
-    """Every rule on every machine and framework with tables."""
+def score(folder: Path, measured_by_vidur: Path | None = None) -> Iterator[SliceError]:
+    """Every rule on every machine and framework with tables; Vidur's where its folder is given."""
+    if measured_by_vidur is not None:
+        yield from together(vidur.measured(measured_by_vidur, folder))
     for framework in FRAMEWORKS:
         for machine, several in MACHINES.items():
             tables = ServingTables(folder, machine, framework)
@@ -95,8 +98,8 @@ def read(path: Path = DATA) -> list[SliceError]:
     with path.open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             numbers: dict[str, Any] = {name: float(row[name]) for name in ("median", "p90", "signed", "low", "high")}
-            text = {name: row[name] for name in ("rule", "framework", "machine", "kind", "dtype")}
-            found.append(SliceError(**text, rows=int(row["rows"]), **numbers))
+            rule, framework, machine, kind, dtype = (row[name] for name in ("rule", "framework", "machine", "kind", "dtype"))
+            found.append(SliceError(rule, framework, machine, kind, dtype, int(row["rows"]), **numbers))
     return found
 
 
@@ -116,6 +119,8 @@ def intervals(scored: Iterable[SliceError]) -> str:
             lines.append(f"  {part}: [{low:.3f}, {high:.3f}]")
         low, high = links if basis == "form" else _middle([o for o in rows if o.rule == "version" and o.kind == "all_reduce"])
         lines.append(f"  collectives: [{low:.3f}, {high:.3f}]")
+        low, high = _middle([one for one in rows if one.rule == vidur.RULE and one.kind in OTHER])
+        lines.append(f"  other: [{low:.3f}, {high:.3f}]")
     return "\n".join(lines)
 
 

@@ -31,8 +31,6 @@ Bars = dict[str, list[float]]
 DATA = Path(__file__).parent / "data" / "intervals.yaml"
 _LAYER_KERNELS = 10
 """Launches of a layer without CUDA graphs: four products, attention, two norms, rotation, writing the cache, activation."""
-_OTHER_BARS = (-0.3, 0.3)
-"""Of kernels that no serving table has: the interval of layer norms by the vendor's numbers (`machine/kernels/data`)."""
 _HOST_BARS = (-0.6, 1.2)
 """Of CPU times: of the range of what others published, and of CPUs that differ by a factor of two."""
 
@@ -213,7 +211,7 @@ def _bars(operators: OperatorModel, exchanges: Exchanges) -> tuple[list[float], 
     known = intervals()
     gemm = known[operators.basis("gemm")]["gemm"]
     attention = known[min((operators.basis(kind) for kind in ("decode", "prefill")), key=_rank)]["attention"]
-    parts = [gemm, attention, exchanges.bars(), _OTHER_BARS, _HOST_BARS]
+    parts = [gemm, attention, exchanges.bars(), known[FORM]["other"], _HOST_BARS]
     return [float(np.exp(p[0])) for p in parts], [float(np.exp(p[1])) for p in parts]
 
 

@@ -17,7 +17,7 @@ _UNUSUAL = {
 def served(name: str, weights: str = "bf16", cache: str = "bf16") -> ServedModel:
     """A decoder of the zoo with weights, keys and values of these types (`ServedModel`).
 
-    Raises GpusimError for a model that is not in the zoo, and for one whose steps are not modelled, with what stands against it.
+    Raises GpusimError for a model that is not in the zoo, and for one whose steps are not modelled, with the reason.
     """
     known = {entry.name: entry for entry in ENTRIES}
     if name not in known:
