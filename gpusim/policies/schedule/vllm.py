@@ -38,16 +38,15 @@ from gpusim.policies.schedule.parts.vllm_step import (
     cap,
     drop_from_running,
     end_step,
+    hold_no_more,
     run_on,
     wait_last,
     wait_no_more,
 )
 from gpusim.policies.schedule.parts.vllm_tables import VLLM, VllmTables, vllm_at
 from gpusim.policies.schedule.parts.waiting import (
-    HOLDING,
     WAITING_TABLE,
     WaitingTable,
-    leave_ring,
     waiting_at,
     waiting_table,
 )
@@ -121,10 +120,13 @@ def compose(at: int, r: int, now: int) -> int:
         begin_step(own, step)
         run_on(own, requests, step, pool, queue)
     most = cap(own, step)
-    open_to_others = step.word[t.N_PREEMPTED] == 0 and admit_holders(own, requests, step, pool, queue, most)
-    if open_to_others and admit_waiting(own, requests, step, pool, queue, most):
-        own.word[v.PHASE] = v.ADMITTING
-        return t.ASK_TIER
+    if step.word[t.N_PREEMPTED] == 0:
+        stopped = admit_holders(own, requests, step, pool, queue, most)
+        if stopped == 0:
+            stopped = admit_waiting(own, requests, step, pool, queue, most)
+        if stopped == t.ASK_TIER:
+            own.word[v.PHASE] = v.ADMITTING
+            return t.ASK_TIER
     own.word[v.PHASE] = v.FRESH
     step.word[t.FREE] = pool.word[POOL_FREE]
     step.word[t.STEPS] += 1
@@ -204,8 +206,8 @@ def end(
     """The request is over: it waits no more, and its blocks are free, at once unless a load still writes to them."""
     was = step.status[r]
     step.status[r] = status
-    if was == t.LOADING and own.option[v.HOLDERS_FIRST]:
-        leave_ring(queue, HOLDING, r)
+    if own.holder[r]:
+        hold_no_more(own, queue, r)
     elif was in (t.WAITING, t.PREEMPTED, t.LOADING):
         wait_no_more(own, requests, queue, r)
     if was in (t.WAITING, t.PREEMPTED, t.LOADING):

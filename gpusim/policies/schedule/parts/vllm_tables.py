@@ -43,6 +43,7 @@ class VllmTables(NamedTuple):
     held: Annotated[Any, i4, "requests"]       # blocks
     named: Annotated[Any, i4, "requests"]      # of its blocks, from the first, are in the prefix cache
     partial: Annotated[Any, u1, "requests"]    # admitted with a part of its tokens, and not yet through with the others
+    holder: Annotated[Any, u1, "requests"]     # it waits among those that hold blocks
     arrived: Annotated[Any, u1, "requests"]    # what it waits for is there
     free_slot: Annotated[Any, i4, "slots"]
     block: Annotated[Any, i4, "slots", "blocks of a request"]
