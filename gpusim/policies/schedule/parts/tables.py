@@ -9,7 +9,8 @@ a time in ns.
 
     arrive   the request comes; 0, or why it is refused (a word of REFUSALS)
     compose  the next step: how many rows of `who` it has, 0 when nothing can run, ASK_TIER when the loop has to write
-             below[word[ASKED]] first, ASK when a scheduler in plain Python has to be heard; then it is called again
+             below[word[ASKED]] first, ASK when a scheduler in plain Python has to be heard; then it is called again.
+             Requests for which there is no room even alone may end here, refused: they stand in `ended`
     over     the step is over: its tokens are computed, requests that have all theirs make one more; how many have ended
     leave    the client goes away, between two steps
     loaded   what the request waited for has come: below[r] of its tokens are on the device
@@ -49,7 +50,7 @@ UNKNOWN = -1  # of below[r]: the tiers have not been asked
 
 OUT, IN = 0, 1  # the third number of a row of `swap`
 
-# Words of StepTable.word.  The first are counts of rows, written anew by each `compose` (N_ENDED by `over`); N_EVICTED and
+# Words of StepTable.word.  The first are counts of rows, written anew by each `compose`, N_ENDED also by `over`; N_EVICTED and
 # N_STORED count on where their lists are full.
 (
     N_STEP, N_TOKENS, N_PREEMPTED, N_ENDED, N_LOADS, N_SWAPS, N_EVICTED, N_STORED,
@@ -58,8 +59,9 @@ OUT, IN = 0, 1  # the third number of a row of `swap`
     STEPS, PREEMPTIONS, REFUSED,  # totals
     QUERIED, HIT,   # tokens looked up and found in the prefix cache, as the engine counts them
     QUERIED_AGAIN, HIT_AGAIN,  # the same of requests that had been preempted, where the engine keeps these apart
+    WAKE,           # ns at which `compose` is called again although nothing has happened; 0: it need not be
     WORDS,
-) = range(22)  # fmt: skip
+) = range(23)  # fmt: skip
 ASYNC_LOADS, SYNC_LOADS = 1, 2
 MOST_LOADS = 1024  # that requests wait for at once; others start later
 

@@ -1,0 +1,56 @@
+"""What SGLang's scheduler keeps beside the tables of the contract: options, its budget, and the KV pages of each request."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from gpusim.base.compiled import by_pointer, tables_at
+from gpusim.base.tables import signature
+
+i4, i8, f8 = np.int32, np.int64, np.float64
+
+# Options.
+(
+    PAGE, PER_PIECE, MAX_SEQS, CHUNK, MAX_LEN, PAGES_THERE, ORDER, MAX_PREFILL, CACHING, MAX_NEW, IGNORE_EOS, MATCH_ALL, IS_LRU,
+    OPTIONS,
+) = range(14)  # fmt: skip
+FCFS, LPM, LOF = range(3)
+
+# Words: free pages and rows, the size of the batch that decodes, who keeps a chunk (-1: none), whether no more are admitted,
+# passes over those that wait, where compose stands and whom it looks at next; of a pass the tokens of input and of chunk that
+# are left, and those that it takes; whether the step is a prefill.
+(
+    PAGES_FREE, SLOTS_FREE, BATCH, CHUNKED, FULL, PASSES, PHASE, NEXT, INPUT_LEFT, CHUNK_LEFT, TAKEN, PREFILLS,
+    SGLANG_WORDS,
+) = range(13)  # fmt: skip
+FRESH, ADMITTING = range(2)
+TO_REQUESTS, TO_STEP, TO_TREE, TO_QUEUE = range(4)  # addresses
+RATIO, FIRST_RATIO, LEAST_RATIO, DECAY, PROMISED, SHARES = range(6)
+
+
+@by_pointer
+class SglangTables(NamedTuple):
+    """A slot is a row of page numbers; a request has one as long as it holds pages."""
+
+    at: Annotated[Any, i8, 4]
+    option: Annotated[Any, i8, OPTIONS]
+    word: Annotated[Any, i8, SGLANG_WORDS]
+    share: Annotated[Any, f8, SHARES]           # of the tokens allowed that requests are expected to make; PROMISED: tokens
+    running: Annotated[Any, i4, "seqs"]         # the batch that decodes, in order
+    slot: Annotated[Any, i4, "requests"]        # -1: none
+    held: Annotated[Any, i4, "requests"]        # pages
+    kept: Annotated[Any, i4, "requests"]        # of its pages, from the first, are the tree's
+    inserted: Annotated[Any, i4, "requests"]    # pages that it has inserted before
+    node: Annotated[Any, i8, "requests"]        # of the tree, which it has locked
+    matched: Annotated[Any, i4, "requests"]     # pages found when it was last looked at
+    free_slot: Annotated[Any, i4, "slots"]
+    free_page: Annotated[Any, i8, "pages"]
+    page: Annotated[Any, i8, "slots", "pages of a request"]
+    key: Annotated[Any, i8, "pages of a request"]
+    line: Annotated[Any, i8, "line", 3]         # requests to be put in order, and what counts, first the one, then the other
+
+
+SGLANG = signature(SglangTables)
+sglang_at = tables_at(SGLANG)

@@ -1,0 +1,198 @@
+"""Batches of classic models and SGLang's scheduler, steps worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpusim.base.errors import PolicyError
+from gpusim.policies.registry import get
+from gpusim.policies.schedule.parts import tables as t
+from gpusim.policies.schedule.parts.running import EngineLimits, Running, request_table
+
+pytestmark = pytest.mark.hand_worked
+
+
+def start(spec: str, prompt: Any, output: Any, arrival: Any = None, limits: Any = None, **columns: Any) -> Running:
+    arrival = np.zeros(len(prompt), np.int64) if arrival is None else arrival
+    given = {"blocks": 1000, "block_size": 1, "max_seqs": 8, "max_tokens": 64, "max_len": 100} | (limits or {})
+    return get("schedule", spec).start(request_table(arrival, prompt, output, **columns), EngineLimits(**given))
+
+
+def step(run: Running, now: int = 0) -> list[tuple[int, int, int]]:
+    """(request, tokens, tokens before) of each row of the next step."""
+    rows = run.compose(now)
+    s = run.step
+    return list(zip(s.who[:rows].tolist(), s.tokens[:rows].tolist(), s.before[:rows].tolist(), strict=True))
+
+
+def ended(run: Running, now: int = 0) -> list[int]:
+    return run.step.ended[: run.over(now)].tolist()
+
+
+def test_a_static_batch_runs_to_its_longest_output() -> None:
+    run = start("static", [5, 7, 2], [1, 3, 1], limits={"max_seqs": 2})
+    for r in range(3):
+        run.arrive(r)
+    assert step(run) == [(0, 5, 0), (1, 7, 0)]
+    assert ended(run) == []
+    assert step(run) == [(0, 1, 5), (1, 1, 7)]
+    assert ended(run) == []
+    assert step(run) == [(0, 1, 6), (1, 1, 8)]
+    assert ended(run) == [0, 1]
+    assert step(run) == [(2, 2, 0)]
+    assert ended(run) == [2]
+    assert step(run) == []
+
+
+def test_static_answers_may_be_returned_as_they_are_made() -> None:
+    run = start("static(together=0)", [5, 7], [1, 3])
+    for r in range(2):
+        run.arrive(r)
+    step(run)
+    assert ended(run) == [0]
+    assert run.step.made.tolist() == [1, 1]
+
+
+def test_each_row_of_a_batch_holds_the_longest_sequence() -> None:
+    run = start("static", [5, 5, 5], [1, 1, 1], limits={"blocks": 15, "block_size": 16, "max_len": 100})  # 7 blocks each
+    for r in range(3):
+        run.arrive(r)
+    assert step(run) == [(0, 5, 0), (1, 5, 0)]
+    assert run.step.word[t.FREE] == 1
+
+
+SIZES = "dynamic_batching(preferred_batch_size=4,2,max_queue_delay_us=10)"
+
+
+def test_a_batch_of_a_preferred_size_does_not_wait() -> None:
+    run = start(SIZES, [1] * 5, [1] * 5, arrival=np.arange(5) * 1000)
+    run.arrive(0, 0)
+    assert step(run, 0) == []
+    assert run.step.word[t.WAKE] == 10_000
+    run.arrive(1, 1000)
+    assert [r for r, _, _ in step(run, 1000)] == [0, 1]
+    for r in range(2, 5):  # while the batch runs
+        run.arrive(r, r * 1000)
+    assert ended(run, 5000) == [0, 1]
+    assert [r for r, _, _ in step(run, 5000)] == [2, 3]  # the largest preferred size that is there
+    assert ended(run, 6000) == [2, 3]
+    assert step(run, 6000) == []
+    assert run.step.word[t.WAKE] == 14_000
+    assert [r for r, _, _ in step(run, 14_000)] == [4]  # it has waited as long as it may
+
+
+def test_after_the_delay_all_go_that_are_there() -> None:
+    run = start(SIZES, [1] * 3, [1] * 3)
+    for r in range(3):
+        run.arrive(r)
+    assert [r for r, _, _ in step(run, 10_000)] == [0, 1, 2]
+
+
+def test_without_a_delay_nobody_waits() -> None:
+    run = start("dynamic_batching(preferred_batch_size=4)", [1] * 3, [1] * 3)
+    for r in range(3):
+        run.arrive(r)
+    assert [r for r, _, _ in step(run)] == [0, 1, 2]
+
+
+def test_a_client_that_goes_away_leaves_its_row_to_the_batch() -> None:
+    run = start("static", [3, 3], [2, 2])
+    for r in range(2):
+        run.arrive(r)
+    step(run)
+    run.leave(0)
+    run.over()
+    assert [r for r, _, _ in step(run)] == [0, 1]
+    assert ended(run) == [1]
+    assert run.step.status.tolist() == [t.ABORTED, t.FINISHED]
+
+
+def test_sglang_prefills_first_and_keeps_a_chunk() -> None:
+    run = start("sglang@0.5", [10, 30], [3, 2], limits={"max_tokens": 16})
+    for r in range(2):
+        run.arrive(r)
+    assert step(run) == [(0, 10, 0), (1, 6, 0)]
+    assert ended(run) == []
+    assert step(run) == [(1, 16, 6)]  # the chunk goes on alone; nobody decodes meanwhile
+    run.over()
+    assert step(run) == [(1, 8, 22)]
+    run.over()
+    assert step(run) == [(0, 1, 10), (1, 1, 30)]
+    assert ended(run) == [1]
+    assert step(run) == [(0, 1, 11)]
+    assert ended(run) == [0]
+    assert run.step.word[t.FREE] == run.step.word[t.BLOCKS]
+
+
+def test_sglang_finds_what_another_has_computed() -> None:
+    same = {"known": 32, "start": [0, 2, 4], "identity": [7, 8, 7, 9], "piece": 16}
+    run = start("sglang@0.5", [32, 32], [1, 1], **same)
+    run.arrive(0)
+    step(run)
+    run.over()
+    run.arrive(1)
+    assert step(run) == [(1, 16, 16)]
+    assert run.step.cached.tolist() == [0, 16]
+    assert run.step.word[t.HIT] == 16
+
+
+def test_sglang_retracts_the_shortest_output() -> None:
+    # 30 pages for prompts of 8 and outputs of 9, of which hardly any is expected: both start, and 30 < 2 * (8 + 8).
+    run = start("sglang@0.5(enable_radix_cache=0,schedule_conservativeness=0.001)", [8, 8], [9, 9], limits={"blocks": 30})
+    run.arrive(0)
+    assert step(run) == [(0, 8, 0)]
+    run.over()
+    assert step(run) == [(0, 1, 8)]
+    run.over()
+    run.arrive(1)
+    assert step(run) == [(1, 8, 0)]  # 17 pages are held
+    run.over()
+    for before in range(9, 15):  # 2 pages a step
+        assert step(run) == [(0, 1, before), (1, 1, before - 1)]
+        run.over()
+    assert step(run) == [(0, 1, 15)]  # one page is left: the request with 7 tokens gives its pages up, not that with 8
+    assert run.step.preempted[: run.step.word[t.N_PREEMPTED]].tolist() == [1]
+    assert ended(run) == [0]
+    assert step(run) == [(1, 15, 0)]
+    assert run.step.preemptions.tolist() == [0, 1]
+
+
+def test_lpm_lets_one_of_those_that_begin_alike_go_first() -> None:
+    alike = {"known": 48, "start": [0, 3, 6, 9], "identity": [1, 2, 3, 1, 2, 4, 5, 6, 7], "piece": 16}
+    run = start("sglang@0.5(schedule_policy=lpm)", [48] * 3, [1] * 3, limits={"max_tokens": 96}, **alike)
+    for r in range(3):
+        run.arrive(r)
+    assert [r for r, _, _ in step(run)] == [0, 2]
+    run.over()
+    assert step(run) == [(1, 16, 32)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "limits", "said"),
+    [
+        ("sglang@0.4", {}, "SGLang 0.4 is not modelled"),
+        ("sglang(schedule_policy=hrrn)", {}, "schedule_policy=hrrn of SGLang is not modelled"),
+        ("sglang(radix_eviction_policy=lur)", {}, "is 'lur'"),
+        ("sglang(ignore_eos=1,enable_radix_cache=0)", {}, "which is not modelled"),
+        ("sglang", {"block_size": 64, "max_tokens": 32}, "is less than a page"),
+        ("static", {"blocks": 5, "block_size": 16}, "needs 7 KV blocks"),
+        ("dynamic_batching(preferred_batch_size=16)", {}, "a batch of 16 is preferred"),
+        ("dynamic_batching(preferred_batch_size=4;8)", {}, "is '4;8'"),
+    ],
+)
+def test_what_does_not_go_is_refused(spec: str, limits: dict[str, int], said: str) -> None:
+    with pytest.raises(PolicyError, match=said):
+        start(spec, [4], [4], limits=limits)
+
+
+@pytest.mark.parametrize("spec", ["static", "dynamic_batching", "sglang@0.5"])
+def test_impossible_requests_are_refused_and_counted(spec: str) -> None:
+    run = start(spec, [0, 200, 5], [4, 4, 4])
+    assert [run.arrive(r) for r in range(3)] == [t.EMPTY, t.LONG_PROMPT, 0]
+    assert run.step.word[t.REFUSED] == 2
+    while run.compose():
+        run.over()
+    assert run.step.status.tolist() == [t.REJECTED, t.REJECTED, t.FINISHED]
