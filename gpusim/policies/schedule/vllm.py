@@ -62,13 +62,18 @@ LIMITS = {"watermark": 0.999999}
 def state(shared: InCommon, limits: EngineLimits, params: F64) -> list[Placed]:
     """Its tables for these requests, its own first; PolicyError for limits with which the engine would not start."""
     _check(limits, params)
+    return placed(shared, limits, params)
+
+
+def placed(shared: InCommon, limits: EngineLimits, params: F64, ordered: int = 1) -> list[Placed]:
+    """The tables, with room for an order of so many requests."""
     n, seqs = shared.requests.arrival.size, limits.max_seqs
     by_priority = bool(params[given.P_PRIORITY])
     width = -(-limits.max_len // limits.block_size) + 1
     slots = most_holders(n, limits)
     pool = Placed(block_pool(limits.blocks), POOL)
     queue = Placed(waiting_table(n, by_priority), WAITING_TABLE)
-    lengths = {"seqs": seqs, "requests": n, "slots": slots, "blocks of a request": width, "passed": n + 1}
+    lengths = {"seqs": seqs, "requests": n, "slots": slots, "blocks of a request": width, "passed": n + 1, "ordered": ordered}
     own = filled(VllmTables, lengths)
     own.at[:] = shared.requests_at, shared.step_at, pool.address, queue.address
     own.option[:] = _options(shared, limits, params)

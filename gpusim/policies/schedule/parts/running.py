@@ -126,7 +126,8 @@ class Running:
 
     step   what it has decided (`StepTable`)
     tables what `state` made: its tables, its own first
-    verbs  (5, 2) addresses of its compiled verbs, in the order of `ScheduleVerbs`; `own` is what they take first
+    verbs  (5, 2) addresses of its compiled verbs, in the order of `ScheduleVerbs`; `own` is what they take first, `step_at`
+           where `step` is
     """
 
     def __init__(self, policy: Any, requests: RequestTable, limits: EngineLimits) -> None:
@@ -140,7 +141,8 @@ class Running:
         self._placed = [Placed(requests, REQUESTS), Placed(self.step, STEP)]
         shared = InCommon(requests, self.step, self._placed[0].address, self._placed[1].address)
         self.tables = policy.state(shared, limits, policy.params)
-        self.own = self.tables[0].address
+        self.own, self.step_at = self.tables[0].address, shared.step_at
+        self._asked = policy.asked(self)
         self._verbs = ScheduleVerbs(policy.arrive, policy.compose, policy.over, policy.leave, policy.loaded)
         self._arrive, self._compose, self._over, self._leave, self._loaded = (direct(each) for each in self._verbs)
 
@@ -155,6 +157,10 @@ class Running:
     def compose(self, now: int = 0) -> int:
         """The next step: rows of `step.who`, `tokens` and `before`; ASK_TIER when `below` has to be written first."""
         return int(self._compose(self.own, 0, now))
+
+    def answer(self, now: int = 0) -> None:
+        """Have the scheduler's Python heard, after `compose` has said ASK; then `compose` goes on."""
+        self._asked.answer(now)
 
     def over(self, now: int = 0) -> int:
         """The step is over; how many requests have ended."""

@@ -200,8 +200,7 @@ def preempt(
     """The request at this place among the running gives its blocks up and waits, first in line; which it is."""
     victim = own.running[at]
     drop_from_running(own, step, at)
-    if own.option[BY_PRIORITY]:
-        take_back(own, step, victim)
+    take_back(own, step, victim)
     free_blocks(own, pool, victim)
     step.status[victim] = PREEMPTED
     step.computed[victim] = 0
