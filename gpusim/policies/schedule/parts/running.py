@@ -150,6 +150,11 @@ class Running:
     def verbs(self) -> I64:
         return addresses(self._verbs)
 
+    @property
+    def step_at(self) -> int:
+        """The address of `step`."""
+        return self._placed[1].address
+
     def arrive(self, r: int, now: int = 0) -> int:
         """0, or why request r is refused: an index of `REFUSALS`."""
         return int(self._arrive(self.own, r, now))

@@ -1,0 +1,61 @@
+"""Requests for a service: from a file of arrivals, or drawn at a rate.
+
+A file is Mooncake's JSON lines or a CSV of times and tokens (`llm_requests`).  Drawn requests come as a Poisson process, or
+evenly; their lengths are constants, or those of a file's requests in turn, at another rate.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from gpusim.base.errors import TraceError
+from gpusim.policies.schedule.parts.running import request_table
+from gpusim.policies.schedule.parts.tables import RequestTable
+from gpusim.programs.serving.kv_cache import ServerRequests
+from gpusim.programs.serving.llm_requests import read_requests
+
+SECOND = 1_000_000_000
+
+
+def from_file(path: Path, requests: int | None = None) -> RequestTable:
+    """The first `requests` of a file, or all.  Raises TraceError with file:line."""
+    with path.open("rb") as file:
+        found = read_requests(file, str(path), wanted=requests)
+    if not len(found.arrival):
+        raise TraceError("there is no request", str(path))
+    return table(found)
+
+
+def table(found: ServerRequests) -> RequestTable:
+    """What has been read, as a scheduler is told it: times from the first arrival on."""
+    arrival = np.array(found.arrival, np.int64)
+    hashes = [np.asarray(h, np.int64) for h in found.hashes]
+    start = np.zeros(len(arrival) + 1, np.int64)
+    if hashes:
+        start[1:] = np.cumsum([len(h) for h in hashes])
+    prompt = np.array(found.prompt, np.int64)
+    return request_table(
+        arrival - arrival[0], prompt, np.array(found.output, np.int64), known=prompt if hashes else 0, start=start,
+        identity=np.concatenate(hashes) if hashes else None, piece=found.hash_tokens or 1,
+    )  # fmt: skip
+
+
+def at_rate(requests: RequestTable, rate: float, seed: int | None = 0, count: int | None = None) -> RequestTable:
+    """The same requests, from the first on again where `count` is more than there are, arriving `rate` a second.
+
+    They come as a Poisson process drawn from `seed`, or evenly without one.
+    """
+    n = count or len(requests.arrival)
+    row = np.arange(n) % len(requests.arrival)
+    gaps = np.full(n, 1.0) if seed is None else np.random.default_rng(seed).exponential(1.0, n)
+    arrival = np.round(np.cumsum(gaps) / rate * SECOND).astype(np.int64)
+    length = np.diff(requests.start)[row]
+    start = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
+    within = np.arange(start[-1]) - np.repeat(start[:-1], length)
+    return request_table(
+        arrival - arrival[0], requests.prompt[row], requests.output[row], priority=requests.priority[row],
+        known=requests.known[row], start=start, piece=int(requests.piece[0]),
+        identity=requests.identity[np.repeat(requests.start[:-1][row], length) + within],
+    )  # fmt: skip
