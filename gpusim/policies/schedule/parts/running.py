@@ -126,8 +126,7 @@ class Running:
 
     step   what it has decided (`StepTable`)
     tables what `state` made: its tables, its own first
-    verbs  (5, 2) addresses of its compiled verbs, in the order of `ScheduleVerbs`; `own` is what they take first, `step_at`
-           where `step` is
+    verbs  (5, 2) addresses of its compiled verbs, in the order of `ScheduleVerbs`; `own` is what they take first
     """
 
     def __init__(self, policy: Any, requests: RequestTable, limits: EngineLimits) -> None:
@@ -141,7 +140,7 @@ class Running:
         self._placed = [Placed(requests, REQUESTS), Placed(self.step, STEP)]
         shared = InCommon(requests, self.step, self._placed[0].address, self._placed[1].address)
         self.tables = policy.state(shared, limits, policy.params)
-        self.own, self.step_at = self.tables[0].address, shared.step_at
+        self.own = self.tables[0].address
         self._asked = policy.asked(self)
         self._verbs = ScheduleVerbs(policy.arrive, policy.compose, policy.over, policy.leave, policy.loaded)
         self._arrive, self._compose, self._over, self._leave, self._loaded = (direct(each) for each in self._verbs)
