@@ -56,6 +56,7 @@ class ServiceRun:
         gaps = t.PER_OCTAVE * t.OCTAVES
         self.below, links, route = tier_tables(requests, store, len(engines))
         self._below = Placed(self.below, TIERS)
+        self.tiers = tuple(dict.fromkeys(tier for chain in (store.chains if store is not None else ()) for tier in chain))
         self.tables = filled(
             t.Service, {"flows": 1 + len(self.below.way), "gaps": gaps, "log": LOG_ROWS if log else 1},
             link=table(max(1, len(links)), LINK), route=route, tiers=np.array([self._below.address], np.int64),
@@ -137,7 +138,8 @@ class ServiceRun:
         for name in ("prompt_tokens", "output_tokens", "preemptions"):
             samples[name] = sums[name].copy()
         return Served(
-            arrival=np.where(outcome["came"] < NEVER, outcome["came"], requests.arrival), prompt=requests.prompt, output=requests.output, **columns, **of_engine, reasons=REFUSALS,
+            arrival=np.where(outcome["came"] < NEVER, outcome["came"], requests.arrival), prompt=requests.prompt,
+            output=requests.output, **columns, **of_engine, reasons=REFUSALS,
             gaps=self.tables.gaps.copy(), gap_ns=bounds, engines=tuple(map(self._account, range(len(self.engines)))),
             samples=samples, makespan_ns=self.now,
         )  # fmt: skip

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 from gpusim.base.errors import GpusimError
 from gpusim.policies.schedule.parts.tables import RequestTable
-from gpusim.programs.serving.requests import at_rate
+from gpusim.programs.serving.requests import SECOND, at_rate
 from gpusim.results.served import Objective, Served
 from gpusim.studies.serving.setup import PreparedService
 
-ATTAINMENT = 0.99
+ATTAINMENT = 0.9
 """Share of the requests that have to meet the objectives."""
-STEPS = 12
+CLOSE = 1.03
+"""The rate that is found and the next that fails differ by no more than this factor."""
+MOST_RUNS = 40
 
 
 @dataclass(frozen=True)
@@ -22,18 +24,20 @@ class RatePoint:
 
     rate: float
     served: Served
-
-    def attainment(self, slo: Objective) -> float:
-        """Share of its requests that met the objectives."""
-        return float(self.served.meets(slo).mean())
+    attainment: float  # share of its requests that met the objectives
 
 
 @dataclass(frozen=True)
 class RateSearch:
-    """Rates that were tried, in rising order; `best` is the largest that kept the objectives, 0.0 where none did."""
+    """Rates that were tried, in rising order.
+
+    best   the largest that kept the objectives; 0.0: none does, as `alone` shows
+    alone  share of the requests that meet them when they are served one after the other
+    """
 
     points: tuple[RatePoint, ...]
     best: float
+    alone: float
     slo: Objective
     attainment: float
 
@@ -49,23 +53,29 @@ def find_rate(
     """
     if slo == Objective():
         raise GpusimError("there is no objective to keep", hint="--slo 'ttft 500 ms, tpot 50 ms'")
+    one = service.start(requests, at_once=1)
+    one.advance()
+    served = one.result()
+    alone = float(served.meets(slo).mean())
+    if alone < attainment:
+        return RateSearch((), 0.0, alone, slo, attainment)
     tried: dict[float, RatePoint] = {}
 
     def keeps(rate: float) -> bool:
         run = service.start(at_rate(requests, rate, seed))
         run.advance()
-        tried[rate] = RatePoint(rate, run.result())
+        result = run.result()
+        tried[rate] = RatePoint(rate, result, float(result.meets(slo).mean()))
         if tell is not None:
             tell(tried[rate])
-        return tried[rate].attainment(slo) >= attainment
+        return tried[rate].attainment >= attainment
 
-    low, high, rate = 0.0, float("inf"), 1.0
-    for _ in range(STEPS):
+    low, high = 0.0, float("inf")
+    rate = len(requests.arrival) * len(service.groups) / max(served.makespan_ns, 1) * SECOND
+    while high > low * CLOSE and len(tried) < MOST_RUNS:
         if keeps(rate):
             low = rate
         else:
             high = rate
-        if low and high <= low * 1.03:
-            break
-        rate = low * 2 if high == float("inf") else (low + high) / 2 if low else high / 4
-    return RateSearch(tuple(tried[rate] for rate in sorted(tried)), low, slo, attainment)
+        rate = low * 2 if high == float("inf") else (low + high) / 2 if low else high / 2
+    return RateSearch(tuple(tried[rate] for rate in sorted(tried)), low, alone, slo, attainment)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gpusim.base.errors import GpusimError
 from gpusim.base.text import join
 from gpusim.base.units import BYTES, parse, write
-from gpusim.engine.serving.costs import modelled_cost
+from gpusim.engine.serving.costs import ModelledCost
 from gpusim.engine.serving.run import Engine, ServiceRun
 from gpusim.engine.serving.tiering import WHEN, CopyWay, KvStore, KvTier, dense
 from gpusim.machine.serving.build import ServedStepTimes, step_times
@@ -36,7 +36,8 @@ class ServiceSpec:
     replicas    how many there are; 0: as many as the machine has GPUs for
     tiers       memories below the GPUs for keys and values, nearest first: host(64 GiB) > nvme(1 TB, s3fifo); "": none
     when        what goes there: write_through, selective, write_back
-    block, max_seqs, max_tokens, max_len  tokens of a block; requests that run at once; tokens of a step, and of the longest sequence
+    block       tokens of a block of the cache
+    max_seqs, max_tokens, max_len  requests that run at once; tokens of a step; tokens of the longest sequence, 0: of the requests
     memory      share of each GPU's memory that the engine takes
     routing     which replica takes a request: least_busy or round_robin
     """
@@ -84,7 +85,7 @@ class PreparedService:
         most = spec.max_len or min(longest + 1, self.blocks * spec.block)
         limits = EngineLimits(self.blocks, spec.block, spec.max_seqs, spec.max_tokens, most)
         engines = [
-            Engine(f"replica {i}", get("schedule", spec.engine).start(named, limits), modelled_cost(self.times.table))
+            Engine(f"replica {i}", get("schedule", spec.engine).start(named, limits), ModelledCost(self.times.table))
             for i in range(len(self.groups))
         ]
         return ServiceRun(named, engines, routing=spec.routing, at_once=at_once, store=self._store(), log=log)
