@@ -61,6 +61,7 @@ class Served:
     made: I64  # tokens of the output
     cached: I64  # tokens of the prompt that were found when it was admitted, -1: it never was
     preemptions: I64
+    sent_for: I64  # tokens that came from tiers below the device
     refused: I64  # why it was not taken, 0: it was
     reasons: tuple[str, ...]  # texts of `refused`
     gaps: I64  # int64[classes]: how many times between tokens fall into each
@@ -128,6 +129,8 @@ class Served:
             found["goodput_per_s"] = float(kept.sum() / seconds)
         looked = sum(e.looked_up_tokens for e in self.engines)
         found["hit_share"] = sum(e.found_tokens for e in self.engines) / looked if looked else float("nan")
+        asked = float(self.prompt[taken].sum())
+        found["tier_share"] = float(self.sent_for.sum()) / asked if asked else float("nan")
         found["preemptions"] = sum(e.preemptions for e in self.engines)
         found["steps"] = sum(e.steps for e in self.engines)
         found["busy_share"] = sum(e.busy_ns for e in self.engines) / max(self.makespan_ns, 1) / len(self.engines)

@@ -112,6 +112,8 @@ def _sentence(found: ServingAnswer, numbers: dict[str, float]) -> str:
                 f"their room at most.")  # fmt: skip
     if not math.isnan(numbers["hit_share"]) and numbers["hit_share"]:
         said.append(f"The prefix cache has {numbers['hit_share']:.1%} of the tokens looked up.")
+    if numbers["tier_share"]:
+        said.append(f"{numbers['tier_share']:.1%} of the prompts' tokens come from memories below.")
     if numbers["rejected"]:
         said.append(f"{numbers['rejected']:,.0f} requests were rejected: {_reasons(found)}.")
     if "cost_per_million_tokens" in numbers:

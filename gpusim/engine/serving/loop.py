@@ -237,7 +237,8 @@ def begin_step(s: Service, e: int) -> int:
     step, below, requests = step_at(engine.step), tiers_at(s.tiers[0]), requests_at(s.requests[0])
     rows = call(s, e, V_COMPOSE, 0)
     while rows == told.ASK_TIER:
-        step.below[step.word[told.ASKED]] = tiers.look_up(below, requests, e, step.word[told.ASKED])
+        asked = step.word[told.ASKED]
+        step.below[asked] = tiers.look_up(below, requests, e, asked, step.word[told.ON_DEVICE])
         rows = call(s, e, V_COMPOSE, 0)
     if rows == told.ASK:
         s.course[0].asking = 1 + e
@@ -247,6 +248,7 @@ def begin_step(s: Service, e: int) -> int:
     tiers.save(below, requests, step, e, engine.each, now)
     for i in range(step.word[told.N_LOADS]):
         r = step.load[i, 0]
+        s.outcome[r].sent_for += step.load[i, 2] - step.load[i, 1]
         note(s, SENT_FOR, r, e, step.load[i, 2] - step.load[i, 1])
         if tiers.load(below, requests, e, step.load[i], now) == 0:
             has_come(s, r)
@@ -262,6 +264,8 @@ def begin_step(s: Service, e: int) -> int:
         x = s.outcome[step.who[i]]
         if x.admitted == NEVER:
             x.admitted = now
+            if x.sent_for == 0 and below.way.size > 0:
+                tiers.use_leading(below, requests, e, step.who[i], step.before[i])
             note(s, ADMITTED, step.who[i], e, step.cached[step.who[i]])
         if x.made == 0:
             prompt += step.tokens[i]

@@ -58,7 +58,8 @@ COURSE = record(
 
 # What became of a request; times in ns, NEVER where it did not happen.
 OUTCOME = record(
-    [("engine", i8), ("came", i8), ("admitted", i8), ("first", i8), ("last", i8), ("ended", i8), ("made", i8), ("refused", i8)]
+    [("engine", i8), ("came", i8), ("admitted", i8), ("first", i8), ("last", i8), ("ended", i8), ("made", i8), ("refused", i8),
+     ("sent_for", i8)]  # tokens that came from tiers below
 )  # fmt: skip
 
 # Sums over the time of a row: of each, its value times ns, but tokens as they are.

@@ -96,7 +96,7 @@ class PreparedService:
         if not self.spec.engine.startswith("vllm@"):
             raise GpusimError(f"tiers below '{self.spec.engine}' are not modelled", hint="they are of vllm@0.11 and vllm@0.33")
         if self.spec.when not in WHEN:
-            raise GpusimError(f"keys and values are not written '{self.spec.when}'", hint=join(WHEN))
+            raise GpusimError(f"keys and values are not written '{self.spec.when}'", hint=join(tuple(WHEN)))
         chains = tuple(tuple(self._chain(group)) for group in self.groups)
         token = float(self.model.token_bytes(self.spec.tensor))
         rates = transfers.rates(self.topology)
