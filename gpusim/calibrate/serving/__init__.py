@@ -1,1 +1,1 @@
-"""Schedulers of serving engines, compared step by step with the real classes from the engines' published wheels."""
+"""Schedulers, step times and whole runs of serving engines, against real classes, measured operators and published runs."""

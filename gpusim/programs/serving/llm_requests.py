@@ -75,17 +75,12 @@ def read(
     for option, size in changed.items():
         if not 0 < size <= _MAX_SHAPE:
             raise TraceError(f"the option {option}={shown(size)} is no shape of a model", path, "0: as the named model's")
-    lines = _numbered(file)
-    number, first = next(lines, (1, b""))
-    hashed = first.lstrip()[:1] == b"{"
+    wanted = requests * instances or None
+    found = read_requests(file, path, hash_tokens, wanted)
+    hashed = found.hash_tokens > 0
     block = block or (hash_tokens if hashed else 16)
     if hashed and hash_tokens % block:
         raise TraceError(f"blocks of {block} tokens do not fill a hash of {hash_tokens}", path, "block must divide it")
-    wanted = requests * instances or None
-    if hashed:
-        found = _mooncake(chain([(number, first)], lines), path, hash_tokens, wanted)
-    else:
-        found = _azure(_columns(first, path, number), lines, path, wanted)
     found = found.every(instances)
     _check_budget(found, block, stride, budget, path)
     setup = Setup(
@@ -96,6 +91,15 @@ def read(
     _check_prompts(found, clock_of(setup, path), path)
     trace_name = name or ("mooncake" if hashed else "azure-llm")
     return serve(trace_name, path, found, setup)
+
+
+def read_requests(file: BinaryIO, path: str, hash_tokens: int = 512, wanted: int | None = None) -> ServerRequests:
+    """The requests of a file of either format, at most `wanted` of them.  Raises TraceError with file:line."""
+    lines = _numbered(file)
+    number, first = next(lines, (1, b""))
+    if first.lstrip()[:1] == b"{":
+        return _mooncake(chain([(number, first)], lines), path, hash_tokens, wanted)
+    return _azure(_columns(first, path, number), lines, path, wanted)
 
 
 def _check_budget(requests: ServerRequests, block: int, stride: int, budget: int, path: str) -> None:

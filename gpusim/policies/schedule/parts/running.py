@@ -143,12 +143,18 @@ class Running:
         shared = InCommon(requests, self.step, self._placed[0].address, self._placed[1].address)
         self.tables = policy.state(shared, limits, policy.params)
         self.own = self.tables[0].address
+        self._asked = policy.asked(self)
         self._verbs = ScheduleVerbs(policy.arrive, policy.compose, policy.over, policy.leave, policy.loaded)
         self._arrive, self._compose, self._over, self._leave, self._loaded = (direct(each) for each in self._verbs)
 
     @property
     def verbs(self) -> I64:
         return addresses(self._verbs)
+
+    @property
+    def step_at(self) -> int:
+        """The address of `step`."""
+        return self._placed[1].address
 
     def arrive(self, r: int, now: int = 0) -> int:
         """0, or why request r is refused: an index of `REFUSALS`."""
@@ -163,6 +169,10 @@ class Running:
         if rows == STOPPED:
             raise PolicyError(*NO_SWAP_SPACE)
         return rows
+
+    def answer(self, now: int = 0) -> None:
+        """Have the scheduler's Python heard, after `compose` has said ASK; then `compose` goes on."""
+        self._asked.answer(now)
 
     def over(self, now: int = 0) -> int:
         """The step is over; how many requests have ended."""

@@ -1,0 +1,412 @@
+"""The loop of a service: what happens next, and what each engine does when its step is over.
+
+At equal times what flows goes first, then clients that go away, arrivals, and steps that end, engines in their order; only
+then do engines that stand still compose their next steps, so that these know of all of it.
+"""
+
+from __future__ import annotations
+
+from numba import types
+
+from gpusim.base.compiled import entry, function_at, kernel, outlined
+from gpusim.engine.clock import links, sharing
+from gpusim.engine.serving import tiers
+from gpusim.engine.serving.tables import (
+    ADMITTED,
+    ARRIVED,
+    ASK,
+    COST,
+    ENDED,
+    FINISHED,
+    FIRST_TOKEN,
+    GIVEN,
+    HAS_COME,
+    LEAST_BUSY,
+    LOG_FULL,
+    OCTAVES,
+    PER_OCTAVE,
+    PREEMPTED,
+    REACHED,
+    REJECTED,
+    SENT_FOR,
+    SERVICE,
+    STEP,
+    STUCK,
+    WENT_AWAY,
+    Service,
+)
+from gpusim.engine.serving.tiers import tiers_at
+from gpusim.policies.schedule.parts import tables as told
+from gpusim.policies.schedule.parts.running import ScheduleVerbs
+from gpusim.policies.schedule.parts.tables import NEVER, VERB, RequestTable, StepTable, requests_at, step_at
+from gpusim.policies.verb_table import signatures
+
+as_verb, as_cost = function_at(VERB), function_at(COST)
+V_ARRIVE, V_COMPOSE, V_OVER, V_LEAVE, V_LOADED = range(len(signatures(ScheduleVerbs)))  # rows of `Service.verbs`
+GOES_ON = -1
+
+
+@kernel
+def call(s: Service, e: int, verb: int, r: int) -> int:
+    """The scheduler of engine e is told, or asked."""
+    at = s.verbs[e, verb]
+    answer: int = as_verb(at[0], at[1])(s.engine[e].own, r, s.clock[0].now)
+    return answer
+
+
+@kernel
+def note(s: Service, kind: int, request: int, engine: int, value: int) -> None:
+    """A record of the log; there is room for it."""
+    c = s.course[0]
+    if c.log_on:
+        row = s.log[c.logged]
+        c.logged += 1
+        row.t, row.kind, row.request, row.engine, row.value = s.clock[0].now, kind, request, engine, value
+
+
+@kernel
+def next_time(s: Service, requests: RequestTable) -> int:
+    """When something happens next, ns; NEVER when nothing will."""
+    c = s.course[0]
+    time = min(s.fluid[0].tick, tiers.next_copy(tiers_at(s.tiers[0])))
+    if c.arrived < requests.arrival.size and (c.at_once == 0 or c.in_flight < c.at_once):
+        time = min(time, max(requests.arrival[c.arrived], s.clock[0].now))
+    if c.left < s.leaving.size:
+        time = min(time, requests.leaves[s.leaving[c.left]])
+    for e in range(s.engine.size):
+        time = min(time, s.engine[e].ends, s.engine[e].wakes)
+    return time
+
+
+@kernel
+def is_due(s: Service, requests: RequestTable) -> bool:
+    """The next request arrives now: its time has come, and there is a client that waits for nothing."""
+    c = s.course[0]
+    if c.arrived == requests.arrival.size or requests.arrival[c.arrived] > s.clock[0].now:
+        return False
+    return bool(c.at_once == 0 or c.in_flight < c.at_once)
+
+
+@kernel
+def choose(s: Service, r: int) -> int:
+    """The engine that serves a request."""
+    c = s.course[0]
+    if c.routing == GIVEN:
+        return int(s.outcome[r].engine)
+    if c.routing == LEAST_BUSY:
+        best = 0
+        for e in range(1, s.engine.size):
+            if s.engine[e].under_way < s.engine[best].under_way:
+                best = e
+        return best
+    return r % s.engine.size
+
+
+@kernel
+def arrive(s: Service, r: int) -> None:
+    """A request comes, and is taken or refused."""
+    e = choose(s, r)
+    x, engine = s.outcome[r], s.engine[e]
+    x.engine, x.came = e, s.clock[0].now
+    note(s, ARRIVED, r, e, 0)
+    x.refused = call(s, e, V_ARRIVE, r)
+    if x.refused:
+        note(s, REJECTED, r, e, x.refused)
+    else:
+        s.course[0].in_flight += 1
+        engine.under_way += 1
+        engine.woken = 1
+
+
+@kernel
+def leave(s: Service, r: int) -> None:
+    """A client goes away; of a request that has not ended the scheduler is told."""
+    x = s.outcome[r]
+    if x.refused == 0 and x.ended == NEVER and x.engine >= 0:
+        call(s, x.engine, V_LEAVE, r)
+        x.ended = s.clock[0].now
+        s.engine[x.engine].under_way -= 1
+        s.course[0].in_flight -= 1
+        s.engine[x.engine].woken = 1
+        note(s, WENT_AWAY, r, x.engine, x.made)
+
+
+@kernel
+def count_gap(s: Service, gap: int) -> None:
+    """So many ns lie between two tokens of a request."""
+    octave = 0
+    while gap >> (octave + 1):
+        octave += 1
+    within = int((gap / float(1 << octave) - 1.0) * PER_OCTAVE)
+    s.gaps[min(octave, OCTAVES - 1) * PER_OCTAVE + min(within, PER_OCTAVE - 1)] += 1
+
+
+@kernel
+def give_tokens(s: Service, e: int, step: StepTable) -> None:
+    """Requests of the step that is over, whose outputs are longer than before."""
+    now = s.clock[0].now
+    for i in range(step.word[told.N_STEP]):
+        r = step.who[i]
+        x = s.outcome[r]
+        new = step.made[r] - x.made
+        if new > 0 and x.ended == NEVER:
+            if x.made == 0:
+                x.first = now
+                note(s, FIRST_TOKEN, r, e, 0)
+            else:
+                count_gap(s, now - x.last)
+            x.made, x.last = step.made[r], now
+            s.engine[e].output_tokens += new
+            sample_tokens(s, e, 0, new)
+
+
+@kernel
+def end_requests(s: Service, e: int, step: StepTable) -> None:
+    """Requests that the scheduler has ended: they have all their tokens, or it has given them up."""
+    for i in range(step.word[told.N_ENDED]):
+        r = step.ended[i]
+        s.outcome[r].ended = s.clock[0].now
+        s.engine[e].under_way -= 1
+        s.course[0].in_flight -= 1
+        if step.status[r] == told.REJECTED:
+            s.outcome[r].refused = told.NO_ROOM
+            note(s, REJECTED, r, e, told.NO_ROOM)
+        else:
+            note(s, ENDED, r, e, step.made[r])
+
+
+@kernel
+def end_step(s: Service, e: int) -> None:
+    """The step of engine e is over."""
+    engine, now = s.engine[e], s.clock[0].now
+    engine.busy += now - engine.began
+    engine.ends = NEVER
+    engine.woken = 1
+    call(s, e, V_OVER, 0)
+    step = step_at(engine.step)
+    tiers.offer(tiers_at(s.tiers[0]), requests_at(s.requests[0]), step, e, now)
+    give_tokens(s, e, step)
+    end_requests(s, e, step)
+
+
+@kernel
+def has_come(s: Service, r: int) -> None:
+    """All that request r waited for is on the device."""
+    e = s.outcome[r].engine
+    call(s, e, V_LOADED, r)
+    s.engine[e].woken = 1
+    note(s, HAS_COME, r, e, 0)
+
+
+@kernel
+def begin_copy(s: Service) -> None:
+    """The first copy whose latency is over begins to flow."""
+    t, way = tiers_at(s.tiers[0]), 0
+    while t.way[way].begins != s.clock[0].now:
+        way += 1
+    w = t.way[way]
+    w.begins = NEVER
+    links.catch_up_to(s, s.clock[0].now)
+    x = links.put(s, 0, way, 1 + way, t.transfer[w.first - 1].bytes, w.rate)
+    x.route, x.route_end, x.passes = w.route, w.route_end, 0
+
+
+@kernel
+def end_copy(s: Service) -> None:
+    """The copy that ends next has ended now."""
+    _, way, _ = links.take_ended(s)
+    r = tiers.arrive_there(tiers_at(s.tiers[0]), requests_at(s.requests[0]), way, s.clock[0].now)
+    if r >= 0:
+        has_come(s, r)
+
+
+@kernel
+def reschedule(s: Service) -> None:
+    """What flows has changed: the links are shared anew."""
+    fluid = s.fluid[0]
+    if fluid.flows > 0:
+        links.share(s)
+    fluid.reshare = 0
+    sharing.note_end(s)
+
+
+@kernel
+def begin_step(s: Service, e: int) -> int:
+    """Engine e, which stands still, begins its next step if anything can run; GOES_ON, or why Python is needed."""
+    engine, now = s.engine[e], s.clock[0].now
+    step, below, requests = step_at(engine.step), tiers_at(s.tiers[0]), requests_at(s.requests[0])
+    rows = call(s, e, V_COMPOSE, 0)
+    while rows == told.ASK_TIER:
+        asked = step.word[told.ASKED]
+        step.below[asked] = tiers.look_up(below, requests, e, asked, step.word[told.ON_DEVICE])
+        rows = call(s, e, V_COMPOSE, 0)
+    if rows == told.ASK:
+        s.course[0].asking = 1 + e
+        return ASK
+    engine.woken, engine.wakes = 0, NEVER
+    end_requests(s, e, step)
+    tiers.save(below, requests, step, e, engine.each, now)
+    for i in range(step.word[told.N_LOADS]):
+        r = step.load[i, 0]
+        s.outcome[r].sent_for += step.load[i, 2] - step.load[i, 1]
+        note(s, SENT_FOR, r, e, step.load[i, 2] - step.load[i, 1])
+        if tiers.load(below, requests, e, step.load[i], now) == 0:
+            has_come(s, r)
+    for i in range(step.word[told.N_PREEMPTED]):
+        note(s, PREEMPTED, step.preempted[i], e, 0)
+        sample_preemption(s, e)
+    if rows == 0:
+        if step.word[told.WAKE] > now:
+            engine.wakes = step.word[told.WAKE]
+        return GOES_ON
+    prompt = 0
+    for i in range(rows):
+        x = s.outcome[step.who[i]]
+        if x.admitted == NEVER:
+            x.admitted = now
+            if x.sent_for == 0 and below.way.size > 0:
+                tiers.use_leading(below, requests, e, step.who[i], step.before[i])
+            note(s, ADMITTED, step.who[i], e, step.cached[step.who[i]])
+        if x.made == 0:
+            prompt += step.tokens[i]
+    took = as_cost(s.cost[e, 0], s.cost[e, 1])(engine.cost, engine.step)
+    engine.began, engine.ends = now, now + took
+    engine.steps += 1
+    engine.prompt_tokens += prompt
+    sample_tokens(s, e, prompt, 0)
+    note(s, STEP, rows, e, took)
+    return GOES_ON
+
+
+@outlined
+def fold_samples(s: Service) -> None:
+    """Rows of twice the time: two become one."""
+    c = s.course[0]
+    half = c.rows // 2
+    for e in range(s.engine.size):
+        for i in range(half):
+            a, b, x = s.samples[e * c.rows + 2 * i], s.samples[e * c.rows + 2 * i + 1], s.samples[e * c.rows + i]
+            x.blocks, x.running, x.waiting = a.blocks + b.blocks, a.running + b.running, a.waiting + b.waiting
+            x.prompt_tokens = a.prompt_tokens + b.prompt_tokens
+            x.output_tokens = a.output_tokens + b.output_tokens
+            x.preemptions = a.preemptions + b.preemptions
+        for i in range(half, 2 * half):
+            x = s.samples[e * c.rows + i]
+            x.blocks = x.running = x.waiting = 0.0
+            x.prompt_tokens = x.output_tokens = x.preemptions = 0
+    c.width *= 2
+
+
+@kernel
+def row_of(s: Service, time: int) -> int:
+    """The row of the samples that this time belongs to."""
+    while time // s.course[0].width >= s.course[0].rows:
+        fold_samples(s)
+    return int(time // s.course[0].width)
+
+
+@kernel
+def sample_tokens(s: Service, e: int, prompt: int, output: int) -> None:
+    """Tokens that engine e computes, or has made, now."""
+    x = s.samples[e * s.course[0].rows + row_of(s, s.clock[0].now)]
+    x.prompt_tokens += prompt
+    x.output_tokens += output
+
+
+@kernel
+def sample_preemption(s: Service, e: int) -> None:
+    """Engine e has preempted a request now."""
+    s.samples[e * s.course[0].rows + row_of(s, s.clock[0].now)].preemptions += 1
+
+
+@kernel
+def sample_to(s: Service, now: int) -> None:
+    """All that engines hold has been as it is since the last time, up to now."""
+    c = s.course[0]
+    row_of(s, now)
+    while c.sampled < now:
+        row = row_of(s, c.sampled)
+        until = min(now, (row + 1) * c.width)
+        for e in range(s.engine.size):
+            word, x = step_at(s.engine[e].step).word, s.samples[e * c.rows + row]
+            x.blocks += float(word[told.BLOCKS] - word[told.FREE]) * (until - c.sampled)
+            x.running += float(word[told.N_RUNNING]) * (until - c.sampled)
+            x.waiting += float(word[told.N_WAITING]) * (until - c.sampled)
+        c.sampled = until
+
+
+@kernel
+def happen(s: Service, requests: RequestTable) -> None:
+    """The first of the things that happen now."""
+    c, now = s.course[0], s.clock[0].now
+    if s.fluid[0].tick == now:
+        end_copy(s)
+    elif tiers.next_copy(tiers_at(s.tiers[0])) == now:
+        begin_copy(s)
+    elif c.left < s.leaving.size and requests.leaves[s.leaving[c.left]] == now:
+        c.left += 1
+        leave(s, s.leaving[c.left - 1])
+    elif is_due(s, requests):
+        c.arrived += 1
+        arrive(s, c.arrived - 1)
+    else:
+        e = 0
+        while s.engine[e].ends != now and s.engine[e].wakes != now:
+            e += 1
+        if s.engine[e].ends == now:
+            end_step(s, e)
+        else:
+            s.engine[e].wakes, s.engine[e].woken = NEVER, 1
+
+
+@kernel
+def idle(s: Service) -> int:
+    """An engine that stands still and may have something to run; -1: there is none."""
+    for e in range(s.engine.size):
+        if s.engine[e].woken and s.engine[e].ends == NEVER:
+            return e
+    return -1
+
+
+@kernel
+def log_is_full(s: Service) -> bool:
+    """A step may write so many records that they find no room."""
+    c, most = s.course[0], 0
+    for e in range(s.engine.size):
+        most = max(most, step_at(s.engine[e].step).who.size)
+    return c.log_on != 0 and c.logged + 4 * most + 4 > s.log.size
+
+
+@kernel
+def left_over(s: Service) -> bool:
+    """Requests are under way."""
+    under_way = 0
+    for e in range(s.engine.size):
+        under_way += s.engine[e].under_way
+    return under_way > 0
+
+
+@entry(types.int64(SERVICE, types.int64))
+def serve_until(s: Service, until: int) -> int:
+    """Serve up to, not including, time `until`, ns; returns why it stopped.
+
+    FINISHED: nothing will happen any more.  STUCK: requests are under way, and nothing will.  ASK: the scheduler of engine
+    `asking - 1` is in Python.  LOG_FULL: the log is to be emptied.
+    """
+    clock, requests = s.clock[0], requests_at(s.requests[0])
+    while True:
+        if log_is_full(s):
+            return LOG_FULL
+        if s.fluid[0].reshare:
+            reschedule(s)
+        time, e = next_time(s, requests), idle(s)
+        if time > clock.now and e >= 0:
+            reason = begin_step(s, e)
+            if reason != GOES_ON:
+                return reason
+        elif time >= until:
+            return REACHED if time < NEVER else STUCK if left_over(s) else FINISHED
+        else:
+            sample_to(s, time)
+            clock.now = time
+            happen(s, requests)

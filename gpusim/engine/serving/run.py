@@ -1,0 +1,159 @@
+"""A service in progress: its tables from requests, schedulers and costs, and what has become of the requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpusim.base.compiled import Placed, direct
+from gpusim.base.errors import GpusimError
+from gpusim.base.tables import filled, table
+from gpusim.engine.serving import tables as t
+from gpusim.engine.serving.costs import StepCost
+from gpusim.engine.serving.loop import serve_until
+from gpusim.engine.serving.tiering import KvStore, tier_tables
+from gpusim.engine.serving.tiers import TIERS
+from gpusim.engine.state import LINK
+from gpusim.policies.schedule.parts import tables as told
+from gpusim.policies.schedule.parts.running import Running
+from gpusim.policies.schedule.parts.tables import NEVER, REFUSALS, REQUESTS, RequestTable
+from gpusim.results.served import EngineAccount, Served
+
+ROUTINGS = {"given": t.GIVEN, "round_robin": t.ROUND_ROBIN, "least_busy": t.LEAST_BUSY}
+ROWS, WIDTH = 2048, 1_000_000  # of the samples: so many at most, the first of so many ns
+LOG_ROWS = 1 << 18
+
+
+@dataclass
+class Engine:
+    """One engine of a service: its scheduler at work on the requests, and what its steps cost."""
+
+    name: str
+    scheduler: Running
+    cost: StepCost
+
+
+class ServiceRun:
+    """A service in progress; it has not begun.
+
+    routing  round_robin, least_busy (whose requests under way are the fewest), or given (`engine_of`)
+    at_once  so many clients send the requests, each its next one when it has an answer; 0: they come at their times
+    store    tiers of keys and values below the engines' devices; then `requests` are `dense`
+    log      keep what happens to each request (`records`)
+    """
+
+    def __init__(
+        self, requests: RequestTable, engines: Sequence[Engine], *, routing: str = "least_busy", engine_of: Any = None,
+        at_once: int = 0, store: KvStore | None = None, log: bool = False,
+    ) -> None:  # fmt: skip
+        n, self.requests, self.engines = len(requests.arrival), requests, list(engines)
+        leaving = np.flatnonzero(requests.leaves < NEVER)
+        verbs = np.stack([engine.scheduler.verbs for engine in engines])
+        self._placed = Placed(requests, REQUESTS)
+        gaps = t.PER_OCTAVE * t.OCTAVES
+        self.below, links, route = tier_tables(requests, store, len(engines))
+        self._below = Placed(self.below, TIERS)
+        self.tiers = tuple(dict.fromkeys(tier for chain in (store.chains if store is not None else ()) for tier in chain))
+        self.tables = filled(
+            t.Service, {"flows": 1 + len(self.below.way), "gaps": gaps, "log": LOG_ROWS if log else 1},
+            link=table(max(1, len(links)), LINK), route=route, tiers=np.array([self._below.address], np.int64),
+            engine=table(len(engines), t.ENGINE), verbs=verbs, outcome=table(n, t.OUTCOME),
+            cost=np.array([engine.cost.address for engine in engines], np.int64),
+            requests=np.array([self._placed.address], np.int64),
+            leaving=leaving[np.argsort(requests.leaves[leaving], kind="stable")].astype(np.int64),
+            samples=table(len(engines) * ROWS, t.SAMPLE),
+        )  # fmt: skip
+        for row, engine in zip(self.tables.engine, engines, strict=True):
+            row["own"], row["step"] = engine.scheduler.own, engine.scheduler.step_at
+            row["cost"], row["ends"], row["wakes"] = engine.cost.own, NEVER, NEVER
+            row["each"] = max(1, int(requests.piece[0]) // engine.scheduler.limits.block_size)
+            engine.scheduler.step.word[told.TIERS] = told.ASYNC_LOADS if store is not None else 0
+        for name, i in links.items():
+            self.tables.link[i]["rate"] = store.rates[name] if store is not None else 0.0
+        for name in ("came", "admitted", "first", "last", "ended"):
+            self.tables.outcome[name] = NEVER
+        self.tables.outcome["engine"] = -1 if engine_of is None else engine_of
+        course = self.tables.course
+        course["at_once"] = at_once
+        course["routing"], course["log_on"], course["rows"], course["width"] = ROUTINGS[routing], log, ROWS, WIDTH
+        self.tables.fluid["tick"] = NEVER
+        self._records: list[Any] = []
+
+    @property
+    def now(self) -> int:
+        """Simulated time, ns."""
+        return int(self.tables.clock["now"][0])
+
+    def advance(self, until: int = NEVER) -> int:
+        """Serve up to `until` ns; REACHED or FINISHED.  Raises GpusimError where requests wait for ever."""
+        while True:
+            reason = int(direct(serve_until)(self.tables, until))
+            if reason == t.LOG_FULL:
+                self._empty_log()
+            elif reason == t.ASK:
+                self.engines[int(self.tables.course["asking"][0]) - 1].scheduler.answer(self.now)
+            elif reason == t.STUCK:
+                raise GpusimError(self._stuck())
+            else:
+                return reason
+
+    def _stuck(self) -> str:
+        waiting = [(e.name, int(row["under_way"])) for e, row in zip(self.engines, self.tables.engine, strict=True)]
+        said = " and ".join(f"{count} in {name}" for name, count in waiting if count)
+        return f"requests wait for ever, {said}: the scheduler runs none of them"
+
+    def _empty_log(self) -> None:
+        course = self.tables.course
+        self._records.append(self.tables.log[: int(course["logged"][0])].copy())
+        course["logged"] = 0
+
+    def records(self) -> Any:
+        """What has happened so far (tables.SERVED rows, in order of time)."""
+        self._empty_log()
+        self._records = [np.concatenate(self._records)]
+        return self._records[0]
+
+    def result(self) -> Served:
+        """What has become of the requests so far."""
+        outcome, requests = self.tables.outcome, self.requests
+        own = outcome["engine"]
+        of_engine = {
+            name: _pick([getattr(e.scheduler.step, name) for e in self.engines], own) for name in ("cached", "preemptions")
+        }
+        columns = {name: outcome[name].copy() for name in ("engine", "admitted", "first", "last", "ended", "made", "refused", "sent_for")}
+        octave = 2.0 ** np.arange(t.OCTAVES + 1)
+        bounds = np.append((octave[:-1, None] * (1 + np.arange(t.PER_OCTAVE) / t.PER_OCTAVE)).ravel(), octave[-1])
+        width = float(self.tables.course["width"][0])
+        rows = min(-(-self.now // int(width)), ROWS)
+        samples: dict[str, Any] = {"width_ns": width}
+        sums = self.tables.samples.reshape(len(self.engines), ROWS)[:, :rows]
+        for name in ("blocks", "running", "waiting"):
+            lasted = np.full(rows, width)
+            if rows:
+                lasted[-1] = self.now - (rows - 1) * width
+            samples[name] = sums[name] / np.maximum(lasted, 1.0)
+        for name in ("prompt_tokens", "output_tokens", "preemptions"):
+            samples[name] = sums[name].copy()
+        return Served(
+            arrival=np.where(outcome["came"] < NEVER, outcome["came"], requests.arrival), prompt=requests.prompt,
+            output=requests.output, **columns, **of_engine, reasons=REFUSALS,
+            gaps=self.tables.gaps.copy(), gap_ns=bounds, engines=tuple(map(self._account, range(len(self.engines)))),
+            samples=samples, makespan_ns=self.now,
+        )  # fmt: skip
+
+    def _account(self, e: int) -> EngineAccount:
+        row, engine = self.tables.engine[e], self.engines[e]
+        word = engine.scheduler.step.word
+        numbers = {name: int(row[name]) for name in ("steps", "prompt_tokens", "output_tokens")}
+        return EngineAccount(
+            engine.name, int(word[told.BLOCKS]), busy_ns=int(row["busy"]), preemptions=int(word[told.PREEMPTIONS]),
+            looked_up_tokens=int(word[told.QUERIED]), found_tokens=int(word[told.HIT]), **numbers,
+        )  # fmt: skip
+
+
+def _pick(columns: Sequence[Any], engine: Any) -> Any:
+    """Of each request the entry of its own engine's column."""
+    return np.stack(columns)[np.maximum(engine, 0), np.arange(len(engine))]

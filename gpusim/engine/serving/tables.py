@@ -1,0 +1,103 @@
+"""The tables of a service: engines that serve the same requests on one clock, over links that they share.
+
+    requests ──arrive──▶ an engine's scheduler ──compose──▶ a step under way ──over──▶ tokens, ended requests
+                              │  ▲
+                              ▼  │ loaded
+                         flows on links: keys and values between memories
+
+Times are int64 ns, sizes int64 bytes, rates float64 bytes/ns.  What flows does so as on an island: `clock`, `fluid`, `link`,
+`route` and `flow` are those of `engine.state`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from numba import types
+
+from gpusim.base.compiled import by_pointer
+from gpusim.base.tables import record, signature
+from gpusim.engine.state import CLOCK, FLOW, FLUID, LINK
+
+i4, i8, f8 = np.int32, np.int64, np.float64
+
+# Why `serve_until` came back.
+REACHED, FINISHED, ASK, LOG_FULL, STUCK = range(5)
+
+# What a step costs: the time of the step whose composition stands in the StepTable at an address, ns, at least 1.
+COST = types.int64(types.int64, types.int64)
+
+# How a request finds its engine.
+GIVEN, ROUND_ROBIN, LEAST_BUSY = range(3)
+
+ENGINE = record(
+    [("own", i8), ("step", i8),   # addresses of its scheduler's tables and of its StepTable
+     ("cost", i8),                # address of the tables of its step times
+     ("ends", i8),                # of the step under way, NEVER without one
+     ("began", i8),
+     ("each", i8),                # blocks of its device in a chunk of the tiers
+     ("wakes", i8),               # ns: its scheduler is asked again though nothing has happened, NEVER: it is not
+     ("woken", i8),               # something has changed since its scheduler last found nothing to run
+     ("under_way", i8),           # requests that it has and that have not ended
+     ("steps", i8), ("busy", i8),  # so far; ns
+     ("prompt_tokens", i8), ("output_tokens", i8)]  # computed, and made, so far
+)  # fmt: skip
+
+# Where the service stands.
+COURSE = record(
+    [("arrived", i8), ("left", i8),   # of the requests, and of `leaving`, that have
+     ("at_once", i8),                 # clients that each wait for an answer before they send again; 0: any number
+     ("in_flight", i8),               # requests that have arrived and not ended
+     ("routing", i8),
+     ("asking", i8),                  # 1 + the engine whose scheduler is to be heard in Python, 0: none
+     ("log_on", i8), ("logged", i8),
+     ("rows", i8), ("width", i8),     # of the samples: of each engine; ns of a row
+     ("sampled", i8)]                 # ns: up to when they speak
+)  # fmt: skip
+
+# What became of a request; times in ns, NEVER where it did not happen.
+OUTCOME = record(
+    [("engine", i8), ("came", i8), ("admitted", i8), ("first", i8), ("last", i8), ("ended", i8), ("made", i8), ("refused", i8),
+     ("sent_for", i8)]  # tokens that came from tiers below
+)  # fmt: skip
+
+# Sums over the time of a row: of each, its value times ns, but tokens as they are.
+SAMPLE = record(
+    [("blocks", f8), ("running", f8), ("waiting", f8), ("prompt_tokens", i8), ("output_tokens", i8), ("preemptions", i8)]
+)  # fmt: skip
+
+# Records of the log: what happened to a request of an engine, and a number.
+(
+    ARRIVED, REJECTED, ADMITTED, FIRST_TOKEN, PREEMPTED, SENT_FOR, HAS_COME, ENDED, WENT_AWAY,
+    STEP,  # `request` rows of it, `value` ns
+) = range(10)  # fmt: skip
+SERVED = record([("t", i8), ("kind", i8), ("request", i8), ("engine", i8), ("value", i8)])
+
+PER_OCTAVE, OCTAVES = 64, 48  # classes of times between tokens: from 2**k ns on, 64 of each octave
+
+
+@by_pointer
+class Service(NamedTuple):
+    """E engines, n requests."""
+
+    clock: Annotated[Any, CLOCK, 1]
+    fluid: Annotated[Any, FLUID, 1]
+    link: Annotated[Any, LINK, "links"]
+    route: Annotated[Any, i8, "route"]
+    flow: Annotated[Any, FLOW, "flows"]
+    course: Annotated[Any, COURSE, 1]
+    engine: Annotated[Any, ENGINE, "E"]
+    verbs: Annotated[Any, i8, "E", "verbs", 2]  # addresses of the scheduler's verbs
+    cost: Annotated[Any, i8, "E", 2]            # address of what its steps cost
+    requests: Annotated[Any, i8, 1]             # address of the RequestTable
+    leaving: Annotated[Any, i8, "leaving"]      # requests whose clients go away, in order of time
+    tiers: Annotated[Any, i8, 1]                # address of the TierTables
+    outcome: Annotated[Any, OUTCOME, "n"]
+    gaps: Annotated[Any, i8, "gaps"]            # how many times between tokens fall into each class
+    samples: Annotated[Any, SAMPLE, "samples"]   # the rows of each engine, one engine after the other
+    log: Annotated[Any, SERVED, "log"]
+
+
+SERVICE = signature(Service)
+

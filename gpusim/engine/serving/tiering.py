@@ -1,0 +1,136 @@
+"""Tiers below the devices of a service, from sizes, evict policies and routes to the tables of `tiers`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gpusim.base.errors import GpusimError
+from gpusim.base.tables import filled, table
+from gpusim.engine.serving import tiers as t
+from gpusim.policies.forms import EvictPolicy
+from gpusim.policies.schedule.parts.tables import NEVER, RequestTable
+from gpusim.policies.verb_table import addresses
+from gpusim.trace.reuse import next_uses
+
+WHEN = {"write_through": t.WRITE_THROUGH, "selective": t.SELECTIVE, "write_back": t.WRITE_BACK}
+
+
+@dataclass(frozen=True)
+class CopyWay:
+    """How bytes go: ns until they flow, bytes/ns at most, the links that they pass."""
+
+    latency: int
+    rate: float
+    links: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class KvTier:
+    """A memory below the device.
+
+    capacity  bytes
+    evict     which of its chunks leaves; time is the place among all uses of chunks, so it may foresee
+    into      from the device, or from the tier above when it is not the nearest; out_of: to the device
+    """
+
+    name: str
+    capacity: int
+    evict: EvictPolicy
+    into: CopyWay
+    out_of: CopyWay
+
+
+@dataclass(frozen=True)
+class KvStore:
+    """Tiers of each engine, nearest first; equal objects in two chains are one tier that both share.
+
+    when     write_through, selective (what has been computed before) or write_back (what the device gives up)
+    token    bytes of a token's keys and values that one way carries: of one GPU of a group, as all of them copy at once
+    """
+
+    chains: tuple[tuple[KvTier, ...], ...]
+    token: float
+    when: str = "write_through"
+    rates: Mapping[str, float] = field(default_factory=dict)  # of links, bytes/ns
+
+
+def dense(requests: RequestTable) -> RequestTable:
+    """The same requests with identities from 0 on, without gaps."""
+    return requests._replace(identity=np.unique(requests.identity, return_inverse=True)[1].astype(np.int64))
+
+
+def tier_tables(requests: RequestTable, store: KvStore | None, engines: int) -> tuple[t.TierTables, dict[str, int], Any]:
+    """(tables, links by name, what all routes pass); identities are dense.  GpusimError for what cannot be a tier."""
+    chains = store.chains if store is not None else ((),) * engines
+    rows = list(dict.fromkeys(tier for chain in chains for tier in chain))
+    depth = max(1, max(map(len, chains)))
+    chunks = int(requests.identity.max()) + 1 if requests.identity.size else 1
+    piece = int(requests.piece[0])
+    ways: list[CopyWay] = []
+    lengths = {"T": max(1, len(rows)), "E": engines, "D": depth, "n": len(requests.arrival)}
+    lengths["pieces"] = max(1, requests.identity.size)
+    count = 1 if not rows else len(requests.arrival) * (depth + 1) + chunks * (len(rows) + 1)
+    lengths |= {"chunks": chunks if rows else 1, "transfers": count, "spare": count + 1}
+    size = store.token * piece if store is not None else 1.0
+    states = [tier.evict.state(chunks, int(tier.capacity // size), tier.evict.params, 0) for tier in rows]
+    made = filled(
+        t.TierTables, lengths, way=table(0, t.WAY), chunk=requests.identity.astype(np.int32),
+        state=_stacked([s for s, _ in states], np.int64), keys=_stacked([x for _, x in states], np.float64),
+        params=_stacked([tier.evict.params for tier in rows], np.float64),
+    )  # fmt: skip
+    for name in ("chain", "into", "out_of", "down"):
+        getattr(made, name)[:] = -1
+    made.spare[0], made.spare[1:] = count, np.arange(count)
+    if store is None:
+        return made, {}, np.zeros(1, np.int64)
+    made.bytes[:], made.when[0] = (store.token, size), WHEN[store.when]
+    made.next_use[:] = _next_places(requests.identity)
+    for i, tier in enumerate(rows):
+        evict = tier.evict
+        if evict.form not in ("ordered", "score"):
+            raise evict.error(f"cannot manage a tier of keys and values: it needs the timed engine (form '{evict.form}')")
+        row = made.tier[i]
+        row["capacity"], row["scored"] = int(tier.capacity // size), evict.form == "score"
+        row["reload"] = tier.out_of.latency + size / tier.out_of.rate
+        made.verbs[i] = addresses(t.TierVerbs(evict.insert, evict.touch, evict.remove, evict.victim, evict.score))
+    for e, chain in enumerate(chains):
+        for d, tier in enumerate(chain):
+            made.chain[e, d] = rows.index(tier)
+            made.out_of[e, d], made.into[e, d] = len(ways), len(ways) + 1
+            if d:
+                made.down[e, d - 1] = len(ways) + 1
+            ways += [tier.out_of, tier.into]
+    return _routed(made, ways, store.rates)
+
+
+def _stacked(rows: Sequence[Any], dtype: Any) -> Any:
+    width = max([1, *map(len, rows)])
+    out = np.zeros((max(1, len(rows)), width), dtype)
+    for row, values in zip(out, rows, strict=False):
+        row[: len(values)] = values
+    return out
+
+
+def _next_places(identity: Any) -> Any:
+    """For each place the next one with the same number, -1: none."""
+    return np.asarray(next_uses(identity.astype(np.int32), int(identity.max()) + 1), np.int64).astype(np.int32)
+
+
+def _routed(
+    made: t.TierTables, ways: Sequence[CopyWay], rates: Mapping[str, float]
+) -> tuple[t.TierTables, dict[str, int], Any]:
+    names = {name: i for i, name in enumerate(dict.fromkeys(link for way in ways for link in way.links))}
+    missing = [name for name in names if name not in rates]
+    if missing:
+        raise GpusimError(f"the machine has no link '{missing[0]}'")
+    rows, route = table(len(ways), t.WAY), list[int]()
+    for row, way in zip(rows, ways, strict=True):
+        row["latency"], row["rate"], row["begins"] = way.latency, way.rate, NEVER
+        row["route"] = len(route)
+        route += [names[link] for link in way.links]
+        row["route_end"] = len(route)
+    return made._replace(way=rows), names, np.array(route or [0], np.int64)
