@@ -23,6 +23,9 @@ from gpusim.programs.zoo.served import served
 
 _TIER = re.compile(r"\s*(\w+)\s*\(([^,()]+)(?:,\s*(.+))?\)\s*")
 TIERS = ("host", "nvme")
+COSTED = ("vllm@", "sglang@")
+"""Engines whose CPU times are known; a scheduler without them costs what `LIKE` does."""
+LIKE = "vllm@0.33"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +127,7 @@ class PreparedService:
 
 def prepare(spec: ServiceSpec) -> PreparedService:
     """Checks the words and makes what all runs have in common.  Raises GpusimError with the reason."""
+    name = get("schedule", spec.engine).name
     topology = build.load(spec.machine)
     model = served(spec.model, spec.weights, spec.cache)
     model.divides(spec.tensor)
@@ -134,7 +138,7 @@ def prepare(spec: ServiceSpec) -> PreparedService:
     count = spec.replicas or most
     groups = tuple(topology.gpus[i * spec.tensor : (i + 1) * spec.tensor] for i in range(count))
     times = step_times(
-        model, topology.profile(groups[0][0]), spec.engine.partition("(")[0], spec.tensor, topology=topology, gpus=groups[0],
+        model, topology.profile(groups[0][0]), name if name.startswith(COSTED) else LIKE, spec.tensor, topology=topology, gpus=groups[0],
         most_tokens=spec.max_tokens, most_requests=spec.max_seqs,
     )  # fmt: skip
     prepared = PreparedService(spec, topology, model, times, groups, _blocks(spec, topology, model))
