@@ -61,6 +61,32 @@ class ServingAnswer:
         return found
 
 
+    def values(self) -> dict[str, Any]:
+        """All that serving.json holds."""
+        words = {name: getattr(self.service.spec, name) for name in type(self.service.spec).__dataclass_fields__}
+        found: dict[str, Any] = {"service": words, "blocks": self.service.blocks, "replicas": len(self.service.groups)}
+        found |= {"metrics": self.metrics(), "limit": self.limit, "times_ns": self.times, "spread": self.spread}
+        found["tiers"] = list(self.tiers)
+        if self.search is not None:
+            found["rates"] = [{"rate_per_s": p.rate, "attainment": p.attainment} for p in self.search.points]
+        return found
+
+    def searched(self) -> str:
+        """What the search has found, as a sentence; "" without one."""
+        search = self.search
+        if search is None:
+            return ""
+        if not search.best:
+            return (
+                f"No rate keeps the objectives: served one after the other, {search.alone:.1%} of the requests meet them, and "
+                f"{search.attainment:.0%} have to. What follows are the requests as they come."
+            )
+        fails = next((p for p in search.points if p.rate > search.best), None)
+        beyond = f"; at {fails.rate:.3g} it is {fails.attainment:.1%}" if fails is not None else ""
+        best = next(p for p in search.points if p.rate == search.best)
+        return f"Largest rate: {search.best:.3g} requests a second, at which {best.attainment:.1%} meet the objectives{beyond}."
+
+
 def answer(
     service: PreparedService, run: ServiceRun, slo: Objective, search: RateSearch | None = None, price: float = 0.0
 ) -> ServingAnswer:
