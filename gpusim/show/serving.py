@@ -58,7 +58,7 @@ def draw(
     _distribution(axes[panels - 3], served.ttft_ns(), "time to first token", slo.ttft_ns)
     _distribution(axes[panels - 2], served.tpot_ns(), "time per output token", slo.tpot_ns)
     _memory(axes[panels - 1], served)
-    headline(figure, question, answer)
+    headline(figure, question, answer, strip=axes[0].get_legend_handles_labels()[0] if rates else ())
     return figure
 
 
@@ -73,10 +73,9 @@ def _over_rate(panel: Axes, rates: list[tuple[float, Served]], slo: Objective, b
     if best:
         panel.axvline(best, color=GREEN, linewidth=1, label="largest rate")
     low, high = min(shares[50]) / 1.5, max(shares[99]) * 1.5
-    logarithmic(panel, low, high, lambda ms: f"{ms:,.4g}", upright=True)
+    logarithmic(panel, low, high, lambda ms: f"{ms:,.0f}" if ms >= 1 else f"{ms:g}", upright=True)
     panel.set_xlabel("requests a second")
     panel.set_ylabel("time to first token [ms]")
-    panel.legend(loc="lower right")
 
 
 def _distribution(panel: Axes, ns: F64, what: str, limit: float) -> None:
@@ -89,8 +88,7 @@ def _distribution(panel: Axes, ns: F64, what: str, limit: float) -> None:
     panel.step(known[at] / divisor, (at + 1) / len(known) * 100, where="post", color=BLUE)
     if np.isfinite(limit):
         panel.axvline(limit / divisor, color=ALARM, linestyle="--", linewidth=1, label="objective")
-        panel.legend(loc="lower right")
-    panel.set_ylim(0, 100)
+        panel.set_ylim(0, 100)
     panel.set_xlim(left=0)
     panel.set_xlabel(f"{what} [{unit}]")
     panel.set_ylabel("requests [%]")

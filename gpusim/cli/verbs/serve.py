@@ -98,9 +98,12 @@ def _sentence(found: ServingAnswer, numbers: dict[str, float]) -> str:
     if "goodput_per_s" in numbers:
         goodput = f"{numbers['goodput_per_s']:.3g} requests a second"
         said.append(f"{numbers['attainment']:.1%} meet the objectives: a goodput of {goodput}.")
-    said.append(f"Limited by {found.limit}." if found.limit else "Nothing is used up.")
-    busy, full = f"{numbers['busy_share']:.0%}", f"{numbers['kv_peak_share']:.0%}"
-    said.append(f"The GPUs are busy {busy} of the time; keys and values take {full} of their room at most.")
+    if found.limit:
+        said.append(f"Limited by {found.limit}.")
+    elif found.search is None:
+        said.append("Requests hardly ever wait: it bears more.")
+    rows, full = f"{numbers['step_requests']:.3g}", f"{numbers['kv_peak_share']:.0%}"
+    said.append(f"A step has {rows} requests on average; keys and values take {full} of their room at most.")
     if not math.isnan(numbers["hit_share"]) and numbers["hit_share"]:
         said.append(f"The prefix cache has {numbers['hit_share']:.1%} of the tokens looked up.")
     if numbers["tier_share"]:

@@ -1,4 +1,4 @@
-"""What a service does with its requests, as numbers and sentences: latencies, the largest rate, what limits it, what it costs."""
+"""What a service does with its requests, in numbers and sentences: latencies, largest rate, what limits it, what it costs."""
 
 from __future__ import annotations
 
@@ -82,9 +82,15 @@ class ServingAnswer:
                 f"{search.attainment:.0%} have to. What follows are the requests as they come."
             )
         fails = next((p for p in search.points if p.rate > search.best), None)
-        beyond = f"; at {fails.rate:.3g} it is {fails.attainment:.1%}" if fails is not None else ""
+        beyond = f"; at {fails.rate:.3g} it is {fails.attainment:.1%}, {_misses(fails.served, self.slo)}" if fails else ""
         best = next(p for p in search.points if p.rate == search.best)
         return f"Largest rate: {search.best:.3g} requests a second, at which {best.attainment:.1%} meet the objectives{beyond}."
+
+
+def _misses(served: Served, slo: Objective) -> str:
+    """Which objective requests miss."""
+    late, slow = (served.ttft_ns() > slo.ttft_ns).mean(), (served.tpot_ns() > slo.tpot_ns).mean()
+    return f"where {late:.1%} miss that of the first token and {slow:.1%} that of further tokens"
 
 
 def answer(
@@ -112,20 +118,24 @@ def _tiers(run: ServiceRun) -> list[dict[str, Any]]:
 
 
 def limited_by(service: PreparedService, served: Served, times: dict[str, int]) -> str:
-    """What keeps the service from more, as a sentence; "" where nothing is used up."""
+    """What keeps the service from more, as a sentence; "" where requests hardly ever wait.
+
+    A GPU that is busy is no limit: steps take hardly longer with more requests in them, until they do.
+    """
     summary, samples = served.summary(), served.samples
-    waits = float((samples["waiting"] * samples["running"]).sum()) > 0
-    if summary["preemptions"] or (summary["kv_peak_share"] >= FULL and waits):
+    rows = max(samples["waiting"].shape[1], 1)
+    waiting, running = (float(samples[name].sum()) / rows for name in ("waiting", "running"))
+    if summary["preemptions"] or (summary["kv_peak_share"] >= FULL and waiting >= 1):
         return (
             f"memory for keys and values: at the fullest {summary['kv_peak_share']:.0%} of the blocks are in use, "
             f"{summary['preemptions']:.0f} requests were preempted"
         )
-    if samples["running"].size and samples["running"].max() >= FULL * service.spec.max_seqs:
-        return f"the scheduler's limit of {service.spec.max_seqs} requests at once"
-    if summary["busy_share"] < FULL:
+    if waiting < 1:
         return ""
+    if running >= FULL * service.spec.max_seqs * len(service.groups):
+        return f"the scheduler's limit of {service.spec.max_seqs} requests at once"
     part = max(times, key=lambda name: times[name])
-    return f"compute: the GPUs are busy {summary['busy_share']:.0%} of the time, most of it with {WORDS[part]}"
+    return f"compute: {waiting:,.0f} requests wait at a time, and steps spend most of their time with {WORDS[part]}"
 
 
 WORDS = {
