@@ -212,7 +212,7 @@ def _bars(operators: OperatorModel, exchanges: Exchanges) -> tuple[list[float], 
     gemm = known[operators.basis("gemm")]["gemm"]
     attention = known[min((operators.basis(kind) for kind in ("decode", "prefill")), key=_rank)]["attention"]
     parts = [gemm, attention, exchanges.bars(), known[FORM]["other"], _HOST_BARS]
-    return [float(np.exp(p[0])) for p in parts], [float(np.exp(p[1])) for p in parts]
+    return [float(np.exp(min(p[0], 0.0))) for p in parts], [float(np.exp(max(p[1], 0.0))) for p in parts]
 
 
 def _rank(basis: str) -> int:
