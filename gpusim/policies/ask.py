@@ -56,7 +56,7 @@ def own_line(entry: Entry, error: BaseException) -> str:
 
 
 @contextmanager
-def _blamed(entry: Entry) -> Generator[None]:
+def blamed(entry: Entry) -> Generator[None]:
     """Whatever the policy's own code raises within is told as the policy's fault, with its line."""
     try:
         yield
@@ -92,7 +92,7 @@ class ColumnAsk:
     def scores(self, count: int, facts: Mapping[str, F64]) -> F64:
         """One score per candidate; PolicyError when the function raises or answers anything else."""
         entry = self._entry
-        with _blamed(entry):
+        with blamed(entry):
             answer = self._function(*(facts[name] for name in self.facts), **self._values)
         try:
             given = np.asarray(answer)
@@ -141,7 +141,7 @@ class ObjectAsk:
             raise PolicyError(f"policy '{entry.name}' has no method 'victim(need, locked)'", entry.where)
 
     def start(self, n_units: int, capacity: int, seed: int) -> None:
-        with _blamed(self._entry):
+        with blamed(self._entry):
             policy = self._cls(**self._values)
             told = (getattr(policy, name, _ignore) for name in ("insert", "touch", "remove"))
             self._insert, self._touch, self._remove = told
@@ -150,7 +150,7 @@ class ObjectAsk:
 
     def events(self, kind: I64, unit: I64, size: I64) -> None:
         resident, insert, touch, remove = self._resident, self._insert, self._touch, self._remove
-        with _blamed(self._entry):
+        with blamed(self._entry):
             for k, u, s in zip(kind.tolist(), unit.tolist(), size.tolist(), strict=True):
                 if k == TOUCH and resident[u]:
                     touch(u, s)
@@ -164,7 +164,7 @@ class ObjectAsk:
     def victims(self, need: int, locked: U8, sizes: I64, units: I64, facts: Mapping[str, F64]) -> list[int]:
         victim, remove, bytes_of = self._victim, self._remove, sizes.data
         chosen: list[int] = []
-        with _blamed(self._entry):
+        with blamed(self._entry):
             while need > 0:
                 batch = self._taken(victim(need, locked), locked)
                 if not batch:

@@ -20,7 +20,7 @@ from gpusim.policies import facts
 from gpusim.policies.builtin import refuse_name
 from gpusim.policies.entry import Entry, Number, check_number, split_help
 
-__all__ = ["evict", "place", "plan", "prefetch", "release"]  # what `gpusim.policy` offers
+__all__ = ["evict", "place", "plan", "prefetch", "release", "schedule"]  # what `gpusim.policy` offers
 
 T = TypeVar("T", bound=Callable[..., Any])
 MARK = "__gpusim_policy__"  # attribute that a decorated object carries: its Entry
@@ -84,6 +84,23 @@ def plan(target: T | None = None, *, name: str = "", source: str = "") -> Any:
     docs/policies.md has an example that runs.
     """
     return _decorate("plan", target, name, source, knows="future")
+
+
+@overload
+def schedule(target: T) -> T: ...
+@overload
+def schedule(*, name: str = "", source: str = "", knows: str = "past") -> Callable[[T], T]: ...
+def schedule(target: T | None = None, *, name: str = "", source: str = "", knows: str = "past") -> Any:
+    """A scheduler of a serving engine: a function `order(view)`, or a class with `order` and, where wanted, `victim`, `evict`.
+
+    order(view)        who runs in the next step: numbers of requests, the first goes first; rows (request, tokens) say how many
+                       tokens of each are computed
+    victim(view, r)    the running request that gives its blocks up where r finds none; None: r waits
+    evict(view)        blocks of the prefix cache that are reused first
+
+    view is a `gpusim.policies.schedule.parts.users.ServingView`; docs/serving.md has an example that runs.
+    """
+    return _decorate("schedule", target, name, source, knows=knows)
 
 
 def _decorate(

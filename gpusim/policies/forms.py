@@ -20,8 +20,10 @@ from gpusim.policies.entry import Entry, Value, vector
 from gpusim.policies.evict import none
 from gpusim.policies.place.parts.guard import guarded
 from gpusim.policies.planning import Schedule, View
+from gpusim.policies.schedule.parts import asked
 from gpusim.policies.schedule.parts.running import EngineLimits, Running, ScheduleVerbs
 from gpusim.policies.schedule.parts.tables import VERB, RequestTable
+from gpusim.policies.schedule.parts.users import PythonScheduler
 from gpusim.policies.scores import compile_score, no_score
 from gpusim.trace.trace import Trace
 
@@ -172,6 +174,11 @@ class SchedulePolicy(Policy):
     leave: Any
     loaded: Any
     module: Any = field(default=None, repr=False)
+    new_asked: Callable[[Running], Any] | None = None  # of a scheduler in plain Python
+
+    def asked(self, running: Running) -> Any:
+        """What answers where `compose` asks; None of a compiled scheduler."""
+        return self.new_asked(running) if self.new_asked else None
 
     @property
     def spec(self) -> str:
@@ -249,6 +256,8 @@ def build(entry: Entry, values: Mapping[str, Value]) -> Policy:
         return _scored(common, target)
     if entry.kind == "evict" and inspect.isclass(target) and _has_self(target):
         return _asked(common, lambda: ObjectAsk(entry, target, values))
+    if entry.kind == "schedule" and not entry.builtin:
+        return _scheduled(common, target)
     verbs = _verbs(entry, target)
     if entry.kind == "place":
         return PlacePolicy(**common, **verbs)
@@ -297,6 +306,14 @@ def _asked(common: dict[str, Any], new_ask: Callable[[], Ask], uncompiled: str =
         **common, form="ask", state=none.state, insert=none.insert, touch=none.touch, remove=none.remove,
         victim=none.victim, facts=common["entry"].facts, new_ask=new_ask, uncompiled=uncompiled,
     )  # fmt: skip
+
+
+def _scheduled(common: dict[str, Any], target: Any) -> SchedulePolicy:
+    entry, values = common["entry"], common["values"]
+    verbs = {name: getattr(asked, name) for name in VERBS["schedule"]}
+    return SchedulePolicy(
+        **common, state=asked.state, **verbs, new_asked=lambda running: PythonScheduler(entry, target, values, running)
+    )
 
 
 def _has_self(cls: Any) -> bool:

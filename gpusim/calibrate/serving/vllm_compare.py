@@ -55,14 +55,16 @@ class StepsCompared:
     """What has been compared so far; `different` has the first differences, one line each."""
 
     steps: int = 0
+    busy: int = 0  # those in which a request ran
     cases: dict[str, int] = field(default_factory=dict)  # by family
     different: list[str] = field(default_factory=list)
 
     def add(self, case: Case, steps: int, theirs: Any, version: str) -> None:
         """One more case."""
-        ours_steps, ours = answer(case, version)
+        ours_steps, busy, ours = answer(case, version)
         self.cases[case["family"]] = self.cases.get(case["family"], 0) + 1
         self.steps += steps
+        self.busy += busy
         if ours_steps != steps or not np.array_equal(ours, theirs):
             n = min(ours.size, theirs.size)
             at = int(np.flatnonzero(ours[:n] != theirs[:n])[0]) if (ours[:n] != theirs[:n]).any() else n
@@ -74,7 +76,10 @@ class StepsCompared:
     def text(self) -> str:
         """In lines."""
         families = ", ".join(f"{name} {count}" for name, count in self.cases.items())
-        head = f"{self.steps:,} steps of {sum(self.cases.values()):,} cases ({families}): {len(self.different)} cases differ"
+        head = (
+            f"{self.busy:,} steps, and {self.steps - self.busy:,} without work, of {sum(self.cases.values()):,} cases "
+            f"({families}): {len(self.different)} cases differ"
+        )
         return "\n".join([head, *self.different[:20]])
 
 
@@ -85,7 +90,7 @@ def compare(wheel: Path, cases: Iterable[Case], steps: int) -> StepsCompared:
 
     def noted() -> Iterator[Case]:
         for case in cases:
-            if found.steps >= steps:
+            if found.busy >= steps:
                 return
             listed.append(case)
             yield case

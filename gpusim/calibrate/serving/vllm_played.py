@@ -20,7 +20,7 @@ from gpusim.calibrate.serving.vllm_cases import Case, token
 from gpusim.policies.registry import get
 from gpusim.policies.schedule.parts import tables as t
 from gpusim.policies.schedule.parts.running import EngineLimits, Running, request_table
-from gpusim.policies.schedule.parts.tables import RequestTable
+from gpusim.policies.schedule.parts.tables import NEVER, RequestTable
 from gpusim.policies.schedule.parts.waiting import HOLDING, IN_LINE, LISTS
 
 IDLE = 50  # steps without work after which a case is over
@@ -56,9 +56,18 @@ def table_of(case: Case) -> RequestTable:
         known.append(len(whole) // size * size)
     columns = {name: [r[name] for r in case["requests"]] for name in ("at", "out", "priority")}
     return request_table(
-        columns["at"], [len(r["prompt"]) for r in case["requests"]], columns["out"], priority=columns["priority"], known=known,
-        start=start, identity=identity, piece=size,
+        columns["at"], [len(r["prompt"]) for r in case["requests"]], columns["out"], priority=columns["priority"],
+        leaves=[r["leaves"] if r["leaves"] >= 0 else NEVER for r in case["requests"]],
+        known=known, start=start, identity=identity, piece=size,
     )  # fmt: skip
+
+
+def running_of(case: Case, version: str) -> Running:
+    """The scheduler of a case, before its first step."""
+    made: Running = get("schedule", spec_of(case, version)).start(table_of(case), limits_of(case))
+    if case["load_steps"] >= 0:
+        made.step.word[t.TIERS] = t.ASYNC_LOADS if case["load_steps"] else t.SYNC_LOADS
+    return made
 
 
 class SimulatedCase:
@@ -66,21 +75,19 @@ class SimulatedCase:
 
     def __init__(self, case: Case, version: str) -> None:
         self.case = case
-        self.running: Running = get("schedule", spec_of(case, version)).start(table_of(case), limits_of(case))
+        self.running = running_of(case, version)
         self.step = self.running.step
         self.own, _, self.queue = (placed.tables for placed in self.running.tables)
-        if case["load_steps"] >= 0:
-            self.step.word[t.TIERS] = t.ASYNC_LOADS if case["load_steps"] else t.SYNC_LOADS
         self.told: dict[int, list[int]] = {}  # blocks of each request when it was last told
         self.due: dict[int, list[int]] = {}  # loads that end, by step
         self.answer = array("i")
-        self.steps = self.idle = self.come = 0
+        self.steps = self.busy = self.idle = self.come = 0
 
     def play(self) -> None:
         """All steps of the case."""
         requests, running, word = self.case["requests"], self.running, self.step.word
         while self.steps < self.case["steps"] and self.idle <= IDLE:
-            busy = word[t.N_RUNNING] + word[t.N_WAITING] or any(self.due.values())
+            busy = word[t.N_RUNNING] + word[t.N_WAITING] or any(self.own.slot[r] >= 0 for due in self.due.values() for r in due)
             if self.come == len(requests) and not busy:
                 break
             self.before_step()
@@ -98,6 +105,7 @@ class SimulatedCase:
                 running.loaded(r)
             self.answer.append(int(word[t.FREE]))
             self.idle = 0 if rows or self.come < len(requests) else self.idle + 1
+            self.busy += rows > 0
             self.steps += 1
 
     def before_step(self) -> None:
@@ -148,8 +156,8 @@ class SimulatedCase:
         return found + sorted(heap, key=lambda r: (self.case["requests"][r]["priority"], r))
 
 
-def answer(case: Case, version: str) -> tuple[int, Any]:
-    """(steps, integers) of a case."""
+def answer(case: Case, version: str) -> tuple[int, int, Any]:
+    """(steps, those of them in which a request ran, integers) of a case."""
     played = SimulatedCase(case, version)
     played.play()
-    return played.steps, np.frombuffer(played.answer, np.int32)
+    return played.steps, played.busy, np.frombuffer(played.answer, np.int32)

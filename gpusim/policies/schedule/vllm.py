@@ -38,16 +38,15 @@ from gpusim.policies.schedule.parts.vllm_step import (
     cap,
     drop_from_running,
     end_step,
+    hold_no_more,
     run_on,
     wait_last,
     wait_no_more,
 )
 from gpusim.policies.schedule.parts.vllm_tables import VLLM, VllmTables, vllm_at
 from gpusim.policies.schedule.parts.waiting import (
-    HOLDING,
     WAITING_TABLE,
     WaitingTable,
-    leave_ring,
     waiting_at,
     waiting_table,
 )
@@ -63,13 +62,18 @@ LIMITS = {"watermark": 0.999999}
 def state(shared: InCommon, limits: EngineLimits, params: F64) -> list[Placed]:
     """Its tables for these requests, its own first; PolicyError for limits with which the engine would not start."""
     _check(limits, params)
+    return placed(shared, limits, params)
+
+
+def placed(shared: InCommon, limits: EngineLimits, params: F64, ordered: int = 1) -> list[Placed]:
+    """The tables, with room for an order of so many requests."""
     n, seqs = shared.requests.arrival.size, limits.max_seqs
     by_priority = bool(params[given.P_PRIORITY])
     width = -(-limits.max_len // limits.block_size) + 1
     slots = most_holders(n, limits)
     pool = Placed(block_pool(limits.blocks), POOL)
     queue = Placed(waiting_table(n, by_priority), WAITING_TABLE)
-    lengths = {"seqs": seqs, "requests": n, "slots": slots, "blocks of a request": width, "passed": n + 1}
+    lengths = {"seqs": seqs, "requests": n, "slots": slots, "blocks of a request": width, "passed": n + 1, "ordered": ordered}
     own = filled(VllmTables, lengths)
     own.at[:] = shared.requests_at, shared.step_at, pool.address, queue.address
     own.option[:] = _options(shared, limits, params)
@@ -121,10 +125,13 @@ def compose(at: int, r: int, now: int) -> int:
         begin_step(own, step)
         run_on(own, requests, step, pool, queue)
     most = cap(own, step)
-    open_to_others = step.word[t.N_PREEMPTED] == 0 and admit_holders(own, requests, step, pool, queue, most)
-    if open_to_others and admit_waiting(own, requests, step, pool, queue, most):
-        own.word[v.PHASE] = v.ADMITTING
-        return t.ASK_TIER
+    if step.word[t.N_PREEMPTED] == 0:
+        stopped = admit_holders(own, requests, step, pool, queue, most)
+        if stopped == 0:
+            stopped = admit_waiting(own, requests, step, pool, queue, most)
+        if stopped == t.ASK_TIER:
+            own.word[v.PHASE] = v.ADMITTING
+            return t.ASK_TIER
     own.word[v.PHASE] = v.FRESH
     step.word[t.FREE] = pool.word[POOL_FREE]
     step.word[t.STEPS] += 1
@@ -204,8 +211,8 @@ def end(
     """The request is over: it waits no more, and its blocks are free, at once unless a load still writes to them."""
     was = step.status[r]
     step.status[r] = status
-    if was == t.LOADING and own.option[v.HOLDERS_FIRST]:
-        leave_ring(queue, HOLDING, r)
+    if own.holder[r]:
+        hold_no_more(own, queue, r)
     elif was in (t.WAITING, t.PREEMPTED, t.LOADING):
         wait_no_more(own, requests, queue, r)
     if was in (t.WAITING, t.PREEMPTED, t.LOADING):

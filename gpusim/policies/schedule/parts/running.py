@@ -141,6 +141,7 @@ class Running:
         shared = InCommon(requests, self.step, self._placed[0].address, self._placed[1].address)
         self.tables = policy.state(shared, limits, policy.params)
         self.own = self.tables[0].address
+        self._asked = policy.asked(self)
         self._verbs = ScheduleVerbs(policy.arrive, policy.compose, policy.over, policy.leave, policy.loaded)
         self._arrive, self._compose, self._over, self._leave, self._loaded = (direct(each) for each in self._verbs)
 
@@ -160,6 +161,10 @@ class Running:
     def compose(self, now: int = 0) -> int:
         """The next step: rows of `step.who`, `tokens` and `before`; ASK_TIER when `below` has to be written first."""
         return int(self._compose(self.own, 0, now))
+
+    def answer(self, now: int = 0) -> None:
+        """Have the scheduler's Python heard, after `compose` has said ASK; then `compose` goes on."""
+        self._asked.answer(now)
 
     def over(self, now: int = 0) -> int:
         """The step is over; how many requests have ended."""

@@ -20,6 +20,7 @@ from gpusim.policies.schedule.parts.tables import (
     N_STEP,
     N_TOKENS,
     N_WAITING,
+    ON_DEVICE,
     PREEMPTED,
     PREEMPTIONS,
     QUERIED,
@@ -78,7 +79,7 @@ from gpusim.policies.schedule.parts.waiting import (
     remove,
 )
 
-REFUSED, PASSED_OVER, ADMITTED = range(3)  # what becomes of a waiting request
+REFUSED, PASSED_OVER, ADMITTED = range(1, 4)  # what becomes of a waiting request
 
 
 @kernel
@@ -135,6 +136,13 @@ def hold(own: VllmTables, requests: RequestTable, queue: WaitingTable, r: int) -
         while queue.ahead[later] < end_of(queue, 0) and goes_before(requests.priority, r, queue.ahead[later]):
             later = queue.ahead[later]
     insert_before(queue, HOLDING, r, later)
+    own.holder[r] = 1
+
+
+@kernel
+def hold_no_more(own: VllmTables, queue: WaitingTable, r: int) -> None:
+    leave_ring(queue, HOLDING, r)
+    own.holder[r] = 0
 
 
 # Running requests.
@@ -193,8 +201,7 @@ def preempt(
     """The request at this place among the running gives its blocks up and waits, first in line; which it is."""
     victim = own.running[at]
     drop_from_running(own, step, at)
-    if own.option[BY_PRIORITY]:
-        take_back(own, step, victim)
+    take_back(own, step, victim)
     free_blocks(own, pool, victim)
     step.status[victim] = PREEMPTED
     step.computed[victim] = 0
@@ -364,31 +371,44 @@ def settle(own: VllmTables, requests: RequestTable, step: StepTable, pool: Block
         there = min(own.held[r] * own.option[BLOCK], last)
     if there > 0:
         name_blocks(own, requests, step, pool, r, there)
-    else:
+    elif own.option[HOLDERS_FIRST]:
         free_blocks(own, pool, r)
     step.computed[r] = min(there, last)
     step.below[r], own.arrived[r] = UNKNOWN, 0
-    step.status[r] = PREEMPTED if step.preemptions[r] else WAITING
+    again = own.option[HOLDERS_FIRST] and step.preemptions[r] > 0
+    step.status[r] = PREEMPTED if again else WAITING
+
+
+@kernel
+def not_asked(own: VllmTables, requests: RequestTable, step: StepTable, pool: BlockPool, r: int) -> bool:
+    """Whether the tiers have to be asked for the request, which is noted."""
+    if step.word[TIERS] == 0 or step.computed[r] != 0 or step.below[r] >= 0:
+        return False
+    step.word[ASKED] = r
+    step.word[ON_DEVICE] = look_up(own, requests, step, pool, r) * own.option[BLOCK]
+    return True
 
 
 @outlined
 def admit_holders(
     own: VllmTables, requests: RequestTable, step: StepTable, pool: BlockPool, queue: WaitingTable, most: int
-) -> bool:
-    """Requests whose keys and values were sent for, and have come; False when one did not fit, which ends the step."""
+) -> int:
+    """Start requests whose keys and values have come; 0, REFUSED when one does not fit, which ends the step, or ASK_TIER."""
     r = first_of(queue, HOLDING)
     while r != NONE and open_to_more(own, step):
         later = queue.behind[r]
         if step.status[r] != LOADING or own.arrived[r]:
             if step.status[r] == LOADING:
                 settle(own, requests, step, pool, r)
+            if not_asked(own, requests, step, pool, r):
+                return ASK_TIER
             if admit(own, requests, step, pool, queue, r, most) != ADMITTED:
-                return False
+                return REFUSED
             if step.status[r] == RUNNING:
-                leave_ring(queue, HOLDING, r)
+                hold_no_more(own, queue, r)
                 step.word[N_WAITING] -= 1
         r = later if later < end_of(queue, 0) else NONE
-    return True
+    return 0
 
 
 @kernel
@@ -412,8 +432,7 @@ def admit_waiting(
                 pass_over(own, requests, queue, r)
                 continue
             settle(own, requests, step, pool, r)
-        if step.word[TIERS] and step.computed[r] == 0 and step.below[r] < 0:
-            step.word[ASKED] = r
+        if not_asked(own, requests, step, pool, r):
             return ASK_TIER
         became = admit(own, requests, step, pool, queue, r, most)
         if became == REFUSED:

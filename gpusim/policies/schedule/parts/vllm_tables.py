@@ -26,8 +26,8 @@ u1, i4, i8 = np.uint8, np.int32, np.int64
 ) = range(21)  # fmt: skip
 
 # Where `compose` stands, and what it has to know when it is called again.
-PHASE, BUDGET, SLOTS_FREE, PASSED, VLLM_WORDS = range(5)
-FRESH, ADMITTING = range(2)
+PHASE, BUDGET, SLOTS_FREE, PASSED, LISTED, POSITION, VLLM_WORDS = range(7)
+FRESH, ADMITTING, HEARING, ORDERED, LACKING = range(5)
 TO_REQUESTS, TO_STEP, TO_POOL, TO_QUEUE = range(4)  # addresses
 
 
@@ -43,11 +43,15 @@ class VllmTables(NamedTuple):
     held: Annotated[Any, i4, "requests"]       # blocks
     named: Annotated[Any, i4, "requests"]      # of its blocks, from the first, are in the prefix cache
     partial: Annotated[Any, u1, "requests"]    # admitted with a part of its tokens, and not yet through with the others
+    holder: Annotated[Any, u1, "requests"]     # it waits among those that hold blocks
     arrived: Annotated[Any, u1, "requests"]    # what it waits for is there
     free_slot: Annotated[Any, i4, "slots"]
     block: Annotated[Any, i4, "slots", "blocks of a request"]
     found: Annotated[Any, i4, "blocks of a request"]  # what the look-up at hand has found
     passed: Annotated[Any, i4, "passed"]       # over in this step, in order
+    order: Annotated[Any, i8, "ordered"]       # of a scheduler in plain Python: requests, the first goes first,
+    wish: Annotated[Any, i8, "ordered"]        # the tokens of each, 0: all that it lacks,
+    mark: Annotated[Any, i8, "ordered"]        # and the step in which each request has been named
 
 
 VLLM = signature(VllmTables)

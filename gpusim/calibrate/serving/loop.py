@@ -1,0 +1,86 @@
+"""A compiled loop over the verbs of a scheduler whose clock counts steps: each takes 1, and so does a step without work.
+
+What a served run adds is the time of a step; this is what a scheduler costs, and what it can be compared by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from gpusim.base.compiled import direct, kept
+from gpusim.policies.schedule.parts.running import Running, ScheduleVerbs
+from gpusim.policies.schedule.parts.tables import (
+    ASK_TIER,
+    ASKED,
+    N_LOADS,
+    N_RUNNING,
+    N_WAITING,
+    NEVER,
+    REQUESTS,
+    STEP,
+    RequestTable,
+    StepTable,
+)
+from gpusim.policies.verb_table import called
+
+I64 = types.Array(types.int64, 1, "C")
+IDLE = 50  # steps without work after which no more come
+as_arrive, V_ARRIVE = called(ScheduleVerbs, "arrive")
+as_compose, V_COMPOSE = called(ScheduleVerbs, "compose")
+as_over, V_OVER = called(ScheduleVerbs, "over")
+as_leave, V_LEAVE = called(ScheduleVerbs, "leave")
+as_loaded, V_LOADED = called(ScheduleVerbs, "loaded")
+
+
+@kept(types.UniTuple(types.int64, 3)(types.Array(types.int64, 2, "C"), types.int64, REQUESTS, STEP, I64, I64, types.int64, I64))
+def play(
+    verbs: Any, own: int, requests: RequestTable, step: StepTable, leaving: Any, below: Any, load_steps: int, loads: Any
+) -> tuple[int, int, int]:
+    """(steps, rows of all of them, tokens) of a run to its end.
+
+    leaving     requests whose clients go away, in the order in which they do
+    below       leading tokens of each request that a tier holds; a load takes `load_steps`
+    loads       room for the loads under way
+    """
+    arrive, compose = as_arrive(verbs[V_ARRIVE, 0], verbs[V_ARRIVE, 1]), as_compose(verbs[V_COMPOSE, 0], verbs[V_COMPOSE, 1])
+    over, leave = as_over(verbs[V_OVER, 0], verbs[V_OVER, 1]), as_leave(verbs[V_LEAVE, 0], verbs[V_LEAVE, 1])
+    loaded = as_loaded(verbs[V_LOADED, 0], verbs[V_LOADED, 1])
+    n, come, gone, idle, now, rows, tokens, first, last = requests.arrival.size, 0, 0, 0, 0, 0, 0, 0, 0
+    while idle <= IDLE and (come < n or step.word[N_RUNNING] + step.word[N_WAITING] > 0 or first < last):
+        while gone < leaving.size and requests.leaves[leaving[gone]] <= now:
+            leave(own, leaving[gone], now)
+            gone += 1
+        while come < n and requests.arrival[come] <= now:
+            arrive(own, come, now)
+            come += 1
+        found = compose(own, 0, now)
+        while found == ASK_TIER:
+            step.below[step.word[ASKED]] = below[step.word[ASKED]]
+            found = compose(own, 0, now)
+        for i in range(step.word[N_LOADS] if load_steps else 0):
+            loads[last % loads.size] = (now + load_steps) * n + step.load[i, 0]
+            last += 1
+        rows += found
+        for row in range(found):
+            tokens += step.tokens[row]
+        over(own, 0, now)
+        now += 1
+        while first < last and loads[first % loads.size] < (now + 1) * n:
+            loaded(own, loads[first % loads.size] % n, now)
+            first += 1
+        idle = 0 if found or come < n else idle + 1
+    return now, rows, tokens
+
+
+def ready(running: Running, below: Any = 0, load_steps: int = 0) -> Callable[[], tuple[int, int, int]]:
+    """What plays the scheduler's requests, whose times count steps, to their end: `play` with all its arguments."""
+    leaves = running.requests.leaves
+    leaving = np.argsort(leaves, kind="stable")[: int((leaves < NEVER).sum())]
+    held = np.array(np.broadcast_to(below, leaves.shape), np.int64)
+    room = np.zeros(max(running.step.load.shape[0] * max(load_steps, 1), 1), np.int64)
+    return partial(direct(play), running.verbs, running.own, running.requests, running.step, leaving, held, load_steps, room)
