@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from gpusim.base.errors import GpusimError
 from gpusim.base.units import parse_time
 from gpusim.engine.serving.run import ServiceRun
@@ -99,11 +97,12 @@ def answer(
     """Of a run that has ended."""
     served = run.result()
     costs: list[Any] = [engine.cost for engine in run.engines]
-    parts = [cost.parts() for cost in costs]
-    times = {name: sum(part[name] for part in parts) for name in parts[0]}
-    low, high = (float(np.mean(bounds)) for bounds in zip(*(cost.interval() for cost in costs), strict=True))
+    spent = [cost.spent() for cost in costs]
+    times = {name: sum(one.parts[name] for one in spent) for name in spent[0].parts}
+    total = max(sum(one.ns for one in spent), 1)
+    spread = sum(one.low for one in spent) / total, sum(one.high for one in spent) / total
     return ServingAnswer(
-        service, served, slo, times, (low, high), tuple(_tiers(run)), search, price, limited_by(service, served, times)
+        service, served, slo, times, spread, tuple(_tiers(run)), search, price, limited_by(service, served, times)
     )
 
 

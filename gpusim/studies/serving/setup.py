@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gpusim.base.errors import GpusimError
 from gpusim.base.text import join
 from gpusim.base.units import BYTES, parse, write
-from gpusim.engine.serving.costs import ModelledCost
+from gpusim.engine.serving.modelled import ModelledCost
 from gpusim.engine.serving.run import Engine, ServiceRun
 from gpusim.engine.serving.tiering import WHEN, CopyWay, KvStore, KvTier, dense
 from gpusim.machine.serving.build import ServedStepTimes, step_times
@@ -90,7 +90,7 @@ class PreparedService:
         most = spec.max_len or min(longest + 1, self.blocks * spec.block)
         limits = EngineLimits(self.blocks, spec.block, spec.max_seqs, spec.max_tokens, most)
         engines = [
-            Engine(f"replica {i}", get("schedule", spec.engine).start(named, limits), ModelledCost(self.times.table))
+            Engine(f"replica {i}", get("schedule", spec.engine).start(named, limits), ModelledCost(self.times))
             for i in range(len(self.groups))
         ]
         return ServiceRun(named, engines, routing=spec.routing, at_once=at_once, store=self._store(), log=log)
