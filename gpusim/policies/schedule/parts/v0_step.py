@@ -307,8 +307,8 @@ def come_back(own: V0Tables, requests: RequestTable, step: StepTable, pools: Blo
             refuse(step, r)  # what it has in the host's memory is never freed
         else:
             swap(own, requests, step, pools, r, DEVICE)
-            append(own, requests, step, pools, r)
             _note_swap(own, step, r, IN)
+            append(own, requests, step, pools, r)
             step.status[r] = RUNNING
             add_row(own, step, r, n, reused(own, requests, step, r, own.found[r]))
             own.word[COUNTED] += 1
