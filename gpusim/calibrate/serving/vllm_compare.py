@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import re
 import subprocess
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gpusim.base.errors import GpusimError
-from gpusim.calibrate.serving.vllm_cases import Case
+from gpusim.calibrate.serving.vllm_cases import Case, cases
 from gpusim.calibrate.serving.vllm_played import answer
 
 SCRIPT = Path(__file__).with_name("vllm_real.py")
@@ -33,13 +34,13 @@ def version_of(wheel: Path) -> str:
     return match[1]
 
 
-def real(wheel: Path, cases: Iterable[Case], silent: bool = False) -> Iterator[tuple[int, int, Any]]:
+def real(wheel: Path, drawn: Iterable[Case], silent: bool = False) -> Iterator[tuple[int, int, Any]]:
     """(number, steps, integers) of each case as the real classes play it, in a process of its own."""
     command = ["nice", sys.executable, str(SCRIPT), str(wheel / "vllm"), *(["--silent"] if silent else [])]
     environment = os.environ | {"PYTHONHASHSEED": "0"}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdin and process.stdout
-        for case in cases:
+        for case in drawn:
             process.stdin.write(json.dumps(case).encode() + b"\n")
             process.stdin.flush()
             head = process.stdout.read(12)
@@ -83,13 +84,13 @@ class StepsCompared:
         return "\n".join([head, *self.different[:20]])
 
 
-def compare(wheel: Path, cases: Iterable[Case], steps: int) -> StepsCompared:
+def compare(wheel: Path, drawn: Iterable[Case], steps: int) -> StepsCompared:
     """Cases until so many steps have been compared."""
     version, found = version_of(wheel), StepsCompared()
     listed: list[Case] = []
 
     def noted() -> Iterator[Case]:
-        for case in cases:
+        for case in drawn:
             if found.busy >= steps:
                 return
             listed.append(case)
@@ -97,4 +98,17 @@ def compare(wheel: Path, cases: Iterable[Case], steps: int) -> StepsCompared:
 
     for _, count, theirs in real(wheel, noted()):
         found.add(listed.pop(), count, theirs, version)
+    return found
+
+
+def record(wheel: Path, file: Path, count: int, seed: int) -> None:
+    """Write the real answers to so many cases of a seed, compressed: what `recorded` reads."""
+    answers = [(number, steps, told.tolist()) for number, steps, told in real(wheel, cases(count, seed))]
+    kept = {"version": version_of(wheel), "cases": count, "seed": seed, "answers": answers}
+    file.write_bytes(lzma.compress(json.dumps(kept, separators=(",", ":")).encode(), preset=9))
+
+
+def recorded(file: Path) -> dict[str, Any]:
+    """version, cases and seed of a recorded sample, and its answers: number, steps and integers of each case."""
+    found: dict[str, Any] = json.loads(lzma.decompress(file.read_bytes()))
     return found
