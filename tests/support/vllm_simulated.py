@@ -15,8 +15,8 @@ from array import array
 from typing import Any
 
 import numpy as np
+from vllm_cases import Case, token
 
-from gpusim.calibrate.serving.vllm_cases import Case, token
 from gpusim.policies.registry import get
 from gpusim.policies.schedule.parts import tables as t
 from gpusim.policies.schedule.parts.running import EngineLimits, Running, request_table

@@ -1,11 +1,16 @@
-"""Answers of the real scheduler beside those of this package, integer by integer."""
+"""Answers of vLLM's real scheduler beside those of this package, integer by integer.
+
+    python -m vllm_compare compare RELEASE STEPS SEED     so many steps in which a request ran
+    python -m vllm_compare record RELEASE CASES SEED      the sample in tests/data/serving
+
+RELEASE is vllm-0.11.0 or vllm-0.33.0, found by `real_classes`; PYTHONPATH names the checkout and tests/support.
+"""
 
 from __future__ import annotations
 
 import json
 import lzma
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -14,31 +19,31 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import real_classes
+from vllm_cases import Case, cases
+from vllm_simulated import answer
 
 from gpusim.base.errors import GpusimError
-from gpusim.calibrate.serving.vllm_cases import Case, cases
-from gpusim.calibrate.serving.vllm_played import answer
 
-SCRIPT = Path(__file__).with_name("vllm_real.py")
-
-
-def version_of(wheel: Path) -> str:
-    """0.33 of an unpacked wheel of vLLM 0.33.0.  Raises GpusimError where there is none."""
-    found = [*sorted(wheel.glob("vllm-*.dist-info")), wheel]
-    match = next((m for f in found if (m := re.search(r"vllm-(\d+\.\d+)", f.name))), None)
-    if match is None or not (wheel / "vllm" / "v1" / "core").is_dir():
-        raise GpusimError(
-            f"'{wheel}' is no unpacked wheel of vLLM",
-            hint="pip download vllm==0.33.0 --no-deps; unzip vllm-0.33.0-*.whl '*.py' -d vllm-0.33.0",
-        )
-    return match[1]
+RELEASES = ("vllm-0.11.0", "vllm-0.33.0")
+ENDLESS = 10**9
 
 
-def real(wheel: Path, drawn: Iterable[Case], silent: bool = False) -> Iterator[tuple[int, int, Any]]:
+def version_of(release: str) -> str:
+    """0.33 of vllm-0.33.0."""
+    return release.partition("-")[2].rpartition(".")[0]
+
+
+def environment() -> dict[str, str]:
+    """For a process of the real classes, which finds the modules of this folder."""
+    support = Path(__file__).parent
+    return os.environ | {"PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join([str(support.parents[1]), str(support)])}
+
+
+def real(release: str, drawn: Iterable[Case], silent: bool = False) -> Iterator[tuple[int, int, Any]]:
     """(number, steps, integers) of each case as the real classes play it, in a process of its own."""
-    command = ["nice", sys.executable, str(SCRIPT), str(wheel / "vllm"), *(["--silent"] if silent else [])]
-    environment = os.environ | {"PYTHONHASHSEED": "0"}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
+    command = ["nice", sys.executable, "-m", "real_vllm", str(real_classes.folder(release)), *(["--silent"] if silent else [])]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()) as process:
         assert process.stdin and process.stdout
         for case in drawn:
             process.stdin.write(json.dumps(case).encode() + b"\n")
@@ -84,9 +89,9 @@ class StepsCompared:
         return "\n".join([head, *self.different[:20]])
 
 
-def compare(wheel: Path, drawn: Iterable[Case], steps: int) -> StepsCompared:
+def compare(release: str, drawn: Iterable[Case], steps: int) -> StepsCompared:
     """Cases until so many steps have been compared."""
-    version, found = version_of(wheel), StepsCompared()
+    version, found = version_of(release), StepsCompared()
     listed: list[Case] = []
 
     def noted() -> Iterator[Case]:
@@ -96,19 +101,44 @@ def compare(wheel: Path, drawn: Iterable[Case], steps: int) -> StepsCompared:
             listed.append(case)
             yield case
 
-    for _, count, theirs in real(wheel, noted()):
+    for _, count, theirs in real(release, noted()):
         found.add(listed.pop(), count, theirs, version)
     return found
 
 
-def record(wheel: Path, file: Path, count: int, seed: int) -> None:
+def record(release: str, file: Path, count: int, seed: int) -> None:
     """Write the real answers to so many cases of a seed, compressed: what `recorded` reads."""
-    answers = [(number, steps, told.tolist()) for number, steps, told in real(wheel, cases(count, seed))]
-    kept = {"version": version_of(wheel), "cases": count, "seed": seed, "answers": answers}
+    answers = [(number, steps, told.tolist()) for number, steps, told in real(release, cases(count, seed))]
+    kept = {"release": release, "cases": count, "seed": seed, "answers": answers}
     file.write_bytes(lzma.compress(json.dumps(kept, separators=(",", ":")).encode(), preset=9))
 
 
+def sample_of(release: str) -> Path:
+    """Where the recorded sample of a release is."""
+    return Path(__file__).parents[1] / "data" / "serving" / f"{release}-scheduler.json.xz"
+
+
 def recorded(file: Path) -> dict[str, Any]:
-    """version, cases and seed of a recorded sample, and its answers: number, steps and integers of each case."""
+    """release, cases and seed of a recorded sample, and its answers: number, steps and integers of each case."""
     found: dict[str, Any] = json.loads(lzma.decompress(file.read_bytes()))
     return found
+
+
+def main(arguments: list[str]) -> None:
+    """Run one command."""
+    match arguments:
+        case [command, release, count, seed] if release in RELEASES:
+            if real_classes.folder(release) is None:
+                sys.exit(real_classes.absent(release))
+            if command == "compare":
+                found = compare(release, cases(ENDLESS, int(seed)), int(count))
+                print(found.text())
+                sys.exit(bool(found.different))
+            elif command == "record":
+                record(release, sample_of(release), int(count), int(seed))
+        case _:
+            sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

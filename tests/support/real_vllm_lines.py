@@ -1,6 +1,6 @@
-"""python vllm_lines.py FOLDER < cases    which lines of the real scheduler's files the cases execute, by family
+"""python -m real_vllm_lines FOLDER < cases    which lines of the real scheduler's files the cases execute, by family
 
-Writes JSON: {file: {"lines": executable lines, "reached": {line: {family: cases}}}}.  Imports what `vllm_real` imports.
+Writes JSON: {file: {"lines": executable lines, "reached": {line: {family: cases}}}}.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from vllm_real import RealCase, VllmModules  # type: ignore[import-not-found]  # of this folder: this file runs as a script
+from real_vllm import RealCase, VllmModules
 
 FILES = (
     "sched/scheduler.py", "sched/request_queue.py", "sched/utils.py", "kv_cache_manager.py", "kv_cache_coordinator.py",

@@ -1,4 +1,7 @@
-"""Whether each family of cases reaches its branch of the real scheduler: in how many cases a line of it is executed."""
+"""Whether each family of cases reaches its branch of vLLM's real scheduler: in how many cases a line of it is executed.
+
+    python -m vllm_branches RELEASE CASES SEED
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
-from gpusim.base.errors import GpusimError
-from gpusim.calibrate.serving.vllm_cases import Case
-from gpusim.calibrate.serving.vllm_compare import version_of
+import real_classes
+from vllm_cases import Case, cases
+from vllm_compare import environment, version_of
 
-SCRIPT = Path(__file__).with_name("vllm_lines.py")
+from gpusim.base.errors import GpusimError
+
 SCHEDULER, POOL, MANAGER, SINGLE, UTILS = (
     "sched/scheduler.py", "block_pool.py", "kv_cache_manager.py", "single_type_kv_cache_manager.py", "sched/utils.py",
 )  # fmt: skip
@@ -69,21 +72,21 @@ BRANCHES: dict[str, tuple[str, Lines, Callable[[Case], bool]]] = {
 }  # fmt: skip
 
 
-def lines(wheel: Path, cases: Iterable[Case]) -> dict[str, Any]:
+def lines(release: str, drawn: Iterable[Case]) -> dict[str, Any]:
     """Per file its executable `lines`, and `reached`: in how many cases of each family each line has been executed."""
-    text = "".join(json.dumps(case) + "\n" for case in cases)
-    command = ["nice", sys.executable, str(SCRIPT), str(wheel / "vllm")]
-    ran = subprocess.run(command, input=text, stdout=subprocess.PIPE, text=True, check=False)
+    text = "".join(json.dumps(case) + "\n" for case in drawn)
+    command = ["nice", sys.executable, "-m", "real_vllm_lines", str(real_classes.folder(release))]
+    ran = subprocess.run(command, input=text, stdout=subprocess.PIPE, text=True, check=False, env=environment())
     if ran.returncode:
         raise GpusimError("the real scheduler stopped")
     found: dict[str, Any] = json.loads(ran.stdout)
     return found
 
 
-def table(wheel: Path, cases: Iterable[Case]) -> str:
+def table(release: str, drawn: Iterable[Case]) -> str:
     """A row for each family: its branch, and in how many of its cases that is reached; then the lines of each file."""
-    version, kept = version_of(wheel), list(cases)
-    found = lines(wheel, [case for case in kept if BRANCHES[case["family"]][2](case)])
+    version, kept = version_of(release), list(drawn)
+    found = lines(release, [case for case in kept if BRANCHES[case["family"]][2](case)])
     rows = [f"{'family':24s} {'cases':>6s} {'reached':>8s}  branch (vLLM {version})"]
     for family, (what, places, _) in BRANCHES.items():
         count = sum(case["family"] == family for case in kept)
@@ -94,3 +97,9 @@ def table(wheel: Path, cases: Iterable[Case]) -> str:
         executed = len(set(seen["lines"]) & {int(line) for line in seen["reached"]})
         rows.append(f"{file:34s} {executed:4d} of {len(seen['lines']):4d} lines of functions")
     return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
+    print(table(sys.argv[1], cases(int(sys.argv[2]), int(sys.argv[3]))))

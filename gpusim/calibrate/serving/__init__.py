@@ -1,1 +1,0 @@
-"""Schedulers of serving engines, compared step by step with the real classes from the engines' published wheels."""
