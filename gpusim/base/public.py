@@ -16,6 +16,7 @@ PUBLIC = {
     "policy": "gpusim.policies.decorators",
     "record": "gpusim.programs.record",
     "run": "gpusim.api.grids:run",
+    "serve": "gpusim.api.serving:serve",
     "simulate": "gpusim.api.runs:simulate",
     "transform": "gpusim.programs.transforms:apply",
     "transforms": "gpusim.programs.transforms",

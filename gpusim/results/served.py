@@ -61,6 +61,7 @@ class Served:
     made: I64  # tokens of the output
     cached: I64  # tokens of the prompt that were found when it was admitted, -1: it never was
     preemptions: I64
+    sent_for: I64  # tokens that came from tiers below the device
     refused: I64  # why it was not taken, 0: it was
     reasons: tuple[str, ...]  # texts of `refused`
     gaps: I64  # int64[classes]: how many times between tokens fall into each
@@ -72,7 +73,8 @@ class Served:
     @property
     def finished(self) -> npt.NDArray[np.bool_]:
         """bool[n]: the request has all its tokens."""
-        return np.logical_and(self.refused == 0, self.made >= self.output)
+        done: npt.NDArray[np.bool_] = (self.refused == 0) & (self.made >= self.output)
+        return done
 
     def ttft_ns(self) -> F64:
         """float64[n]: NaN without a first token."""
@@ -94,7 +96,8 @@ class Served:
     def meets(self, slo: Objective) -> npt.NDArray[np.bool_]:
         """bool[n]: the request finished within the objectives; one token has no TPOT to miss."""
         tpot = self.tpot_ns()
-        return self.finished & (self.ttft_ns() <= slo.ttft_ns) & (np.isnan(tpot) | (tpot <= slo.tpot_ns))
+        kept: npt.NDArray[np.bool_] = self.finished & (self.ttft_ns() <= slo.ttft_ns) & (np.isnan(tpot) | (tpot <= slo.tpot_ns))
+        return kept
 
     def gap_quantile_ns(self, share: float) -> float:
         """The time between two tokens that this share of them does not exceed, to about 1 %; NaN without any."""
@@ -126,6 +129,8 @@ class Served:
             found["goodput_per_s"] = float(kept.sum() / seconds)
         looked = sum(e.looked_up_tokens for e in self.engines)
         found["hit_share"] = sum(e.found_tokens for e in self.engines) / looked if looked else float("nan")
+        asked = float(self.prompt[taken].sum())
+        found["tier_share"] = float(self.sent_for.sum()) / asked if asked else float("nan")
         found["preemptions"] = sum(e.preemptions for e in self.engines)
         found["steps"] = sum(e.steps for e in self.engines)
         found["busy_share"] = sum(e.busy_ns for e in self.engines) / max(self.makespan_ns, 1) / len(self.engines)

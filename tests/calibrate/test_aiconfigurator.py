@@ -58,6 +58,6 @@ def test_the_newest_version_is_read(tmp_path: Path) -> None:
 def test_a_machine_without_a_table_and_an_absent_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MeasurementError, match="no kernel times of 't4'"):
         aiconfigurator.table("t4", tmp_path)
-    monkeypatch.setattr(aiconfigurator, "find_spec", lambda name: None)
+    monkeypatch.setattr(aiconfigurator, "installed", lambda: None)
     with pytest.raises(MeasurementError, match="needs the package aiconfigurator-core"):
         aiconfigurator.table("h200-sxm")

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator
-from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from gpusim.base.errors import MeasurementError
 from gpusim.machine.kernels.user_table import COLUMNS
+from gpusim.machine.serving.tables import INSTALL, SYSTEMS, installed
 
-SYSTEMS = {
-    "a100-sxm4-80gb": "a100_sxm", "h100-sxm-80gb": "h100_sxm", "h200-sxm": "h200_sxm", "l40s": "l40s", "b200-sxm": "b200_sxm",
-    "b300-sxm": "b300_sxm", "gb200": "gb200",
-}  # fmt: skip
-"""Machine -> the package's name of it."""
 _FRAMEWORK = "vllm"
 _TYPES = {"bfloat16": "bfloat16", "fp8": "float8_e4m3fn"}
 _SHORTEST = 1.2e-3  # ms: no kernel launched from a graph takes less
@@ -32,7 +27,7 @@ def table(machine: str, folder: Path | None = None) -> str:
     Raises MeasurementError when the package is absent or has no such machine.
     """
     system = SYSTEMS.get(machine)
-    folder = folder or (_installed() if system else Path())
+    folder = folder or (_folder() if system else Path())
     if system is None or not (folder / system).is_dir():
         known = ", ".join(sorted(SYSTEMS))
         raise MeasurementError(f"aiconfigurator-core has no kernel times of '{machine}'", hint=f"it has {known}")
@@ -45,11 +40,11 @@ def table(machine: str, folder: Path | None = None) -> str:
     return out.getvalue()
 
 
-def _installed() -> Path:
-    found = find_spec("aiconfigurator_core")
-    if found is None or found.origin is None:
-        raise MeasurementError("needs the package aiconfigurator-core", hint="pip install 'gpusim[kernels]'")
-    return Path(found.origin).parent / "systems" / "data"
+def _folder() -> Path:
+    found = installed()
+    if found is None:
+        raise MeasurementError("needs the package aiconfigurator-core", hint=INSTALL)
+    return found
 
 
 def _rows(folder: Path, table: str) -> list[dict[str, Any]]:

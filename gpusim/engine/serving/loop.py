@@ -69,13 +69,22 @@ def next_time(s: Service, requests: RequestTable) -> int:
     """When something happens next, ns; NEVER when nothing will."""
     c = s.course[0]
     time = min(s.fluid[0].tick, tiers.next_copy(tiers_at(s.tiers[0])))
-    if c.arrived < requests.arrival.size:
-        time = min(time, requests.arrival[c.arrived])
+    if c.arrived < requests.arrival.size and (c.at_once == 0 or c.in_flight < c.at_once):
+        time = min(time, max(requests.arrival[c.arrived], s.clock[0].now))
     if c.left < s.leaving.size:
         time = min(time, requests.leaves[s.leaving[c.left]])
     for e in range(s.engine.size):
         time = min(time, s.engine[e].ends, s.engine[e].wakes)
     return time
+
+
+@kernel
+def is_due(s: Service, requests: RequestTable) -> bool:
+    """The next request arrives now: its time has come, and there is a client that waits for nothing."""
+    c = s.course[0]
+    if c.arrived == requests.arrival.size or requests.arrival[c.arrived] > s.clock[0].now:
+        return False
+    return bool(c.at_once == 0 or c.in_flight < c.at_once)
 
 
 @kernel
@@ -98,12 +107,13 @@ def arrive(s: Service, r: int) -> None:
     """A request comes, and is taken or refused."""
     e = choose(s, r)
     x, engine = s.outcome[r], s.engine[e]
-    x.engine = e
+    x.engine, x.came = e, s.clock[0].now
     note(s, ARRIVED, r, e, 0)
     x.refused = call(s, e, V_ARRIVE, r)
     if x.refused:
         note(s, REJECTED, r, e, x.refused)
     else:
+        s.course[0].in_flight += 1
         engine.under_way += 1
         engine.woken = 1
 
@@ -116,6 +126,7 @@ def leave(s: Service, r: int) -> None:
         call(s, x.engine, V_LEAVE, r)
         x.ended = s.clock[0].now
         s.engine[x.engine].under_way -= 1
+        s.course[0].in_flight -= 1
         s.engine[x.engine].woken = 1
         note(s, WENT_AWAY, r, x.engine, x.made)
 
@@ -156,6 +167,7 @@ def end_requests(s: Service, e: int, step: StepTable) -> None:
         r = step.ended[i]
         s.outcome[r].ended = s.clock[0].now
         s.engine[e].under_way -= 1
+        s.course[0].in_flight -= 1
         if step.status[r] == told.REJECTED:
             s.outcome[r].refused = told.NO_ROOM
             note(s, REJECTED, r, e, told.NO_ROOM)
@@ -225,7 +237,8 @@ def begin_step(s: Service, e: int) -> int:
     step, below, requests = step_at(engine.step), tiers_at(s.tiers[0]), requests_at(s.requests[0])
     rows = call(s, e, V_COMPOSE, 0)
     while rows == told.ASK_TIER:
-        step.below[step.word[told.ASKED]] = tiers.look_up(below, requests, e, step.word[told.ASKED])
+        asked = step.word[told.ASKED]
+        step.below[asked] = tiers.look_up(below, requests, e, asked, step.word[told.ON_DEVICE])
         rows = call(s, e, V_COMPOSE, 0)
     if rows == told.ASK:
         s.course[0].asking = 1 + e
@@ -235,6 +248,7 @@ def begin_step(s: Service, e: int) -> int:
     tiers.save(below, requests, step, e, engine.each, now)
     for i in range(step.word[told.N_LOADS]):
         r = step.load[i, 0]
+        s.outcome[r].sent_for += step.load[i, 2] - step.load[i, 1]
         note(s, SENT_FOR, r, e, step.load[i, 2] - step.load[i, 1])
         if tiers.load(below, requests, e, step.load[i], now) == 0:
             has_come(s, r)
@@ -250,6 +264,8 @@ def begin_step(s: Service, e: int) -> int:
         x = s.outcome[step.who[i]]
         if x.admitted == NEVER:
             x.admitted = now
+            if x.sent_for == 0 and below.way.size > 0:
+                tiers.use_leading(below, requests, e, step.who[i], step.before[i])
             note(s, ADMITTED, step.who[i], e, step.cached[step.who[i]])
         if x.made == 0:
             prompt += step.tokens[i]
@@ -330,7 +346,7 @@ def happen(s: Service, requests: RequestTable) -> None:
     elif c.left < s.leaving.size and requests.leaves[s.leaving[c.left]] == now:
         c.left += 1
         leave(s, s.leaving[c.left - 1])
-    elif c.arrived < requests.arrival.size and requests.arrival[c.arrived] == now:
+    elif is_due(s, requests):
         c.arrived += 1
         arrive(s, c.arrived - 1)
     else:

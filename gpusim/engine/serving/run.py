@@ -40,13 +40,14 @@ class ServiceRun:
     """A service in progress; it has not begun.
 
     routing  round_robin, least_busy (whose requests under way are the fewest), or given (`engine_of`)
+    at_once  so many clients send the requests, each its next one when it has an answer; 0: they come at their times
     store    tiers of keys and values below the engines' devices; then `requests` are `dense`
     log      keep what happens to each request (`records`)
     """
 
     def __init__(
         self, requests: RequestTable, engines: Sequence[Engine], *, routing: str = "least_busy", engine_of: Any = None,
-        store: KvStore | None = None, log: bool = False,
+        at_once: int = 0, store: KvStore | None = None, log: bool = False,
     ) -> None:  # fmt: skip
         n, self.requests, self.engines = len(requests.arrival), requests, list(engines)
         leaving = np.flatnonzero(requests.leaves < NEVER)
@@ -55,6 +56,7 @@ class ServiceRun:
         gaps = t.PER_OCTAVE * t.OCTAVES
         self.below, links, route = tier_tables(requests, store, len(engines))
         self._below = Placed(self.below, TIERS)
+        self.tiers = tuple(dict.fromkeys(tier for chain in (store.chains if store is not None else ()) for tier in chain))
         self.tables = filled(
             t.Service, {"flows": 1 + len(self.below.way), "gaps": gaps, "log": LOG_ROWS if log else 1},
             link=table(max(1, len(links)), LINK), route=route, tiers=np.array([self._below.address], np.int64),
@@ -71,10 +73,11 @@ class ServiceRun:
             engine.scheduler.step.word[told.TIERS] = told.ASYNC_LOADS if store is not None else 0
         for name, i in links.items():
             self.tables.link[i]["rate"] = store.rates[name] if store is not None else 0.0
-        for name in ("admitted", "first", "last", "ended"):
+        for name in ("came", "admitted", "first", "last", "ended"):
             self.tables.outcome[name] = NEVER
         self.tables.outcome["engine"] = -1 if engine_of is None else engine_of
         course = self.tables.course
+        course["at_once"] = at_once
         course["routing"], course["log_on"], course["rows"], course["width"] = ROUTINGS[routing], log, ROWS, WIDTH
         self.tables.fluid["tick"] = NEVER
         self._records: list[Any] = []
@@ -120,7 +123,7 @@ class ServiceRun:
         of_engine = {
             name: _pick([getattr(e.scheduler.step, name) for e in self.engines], own) for name in ("cached", "preemptions")
         }
-        columns = {name: outcome[name].copy() for name in ("engine", "admitted", "first", "last", "ended", "made", "refused")}
+        columns = {name: outcome[name].copy() for name in ("engine", "admitted", "first", "last", "ended", "made", "refused", "sent_for")}
         octave = 2.0 ** np.arange(t.OCTAVES + 1)
         bounds = np.append((octave[:-1, None] * (1 + np.arange(t.PER_OCTAVE) / t.PER_OCTAVE)).ravel(), octave[-1])
         width = float(self.tables.course["width"][0])
@@ -135,7 +138,8 @@ class ServiceRun:
         for name in ("prompt_tokens", "output_tokens", "preemptions"):
             samples[name] = sums[name].copy()
         return Served(
-            arrival=requests.arrival, prompt=requests.prompt, output=requests.output, **columns, **of_engine, reasons=REFUSALS,
+            arrival=np.where(outcome["came"] < NEVER, outcome["came"], requests.arrival), prompt=requests.prompt,
+            output=requests.output, **columns, **of_engine, reasons=REFUSALS,
             gaps=self.tables.gaps.copy(), gap_ns=bounds, engines=tuple(map(self._account, range(len(self.engines)))),
             samples=samples, makespan_ns=self.now,
         )  # fmt: skip

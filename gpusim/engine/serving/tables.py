@@ -47,6 +47,8 @@ ENGINE = record(
 # Where the service stands.
 COURSE = record(
     [("arrived", i8), ("left", i8),   # of the requests, and of `leaving`, that have
+     ("at_once", i8),                 # clients that each wait for an answer before they send again; 0: any number
+     ("in_flight", i8),               # requests that have arrived and not ended
      ("routing", i8),
      ("asking", i8),                  # 1 + the engine whose scheduler is to be heard in Python, 0: none
      ("log_on", i8), ("logged", i8),
@@ -56,7 +58,8 @@ COURSE = record(
 
 # What became of a request; times in ns, NEVER where it did not happen.
 OUTCOME = record(
-    [("engine", i8), ("admitted", i8), ("first", i8), ("last", i8), ("ended", i8), ("made", i8), ("refused", i8)]
+    [("engine", i8), ("came", i8), ("admitted", i8), ("first", i8), ("last", i8), ("ended", i8), ("made", i8), ("refused", i8),
+     ("sent_for", i8)]  # tokens that came from tiers below
 )  # fmt: skip
 
 # Sums over the time of a row: of each, its value times ns, but tokens as they are.

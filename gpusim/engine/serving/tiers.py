@@ -5,7 +5,7 @@ A tier keeps whole chunks under an evict policy; chunks that are being written o
 in tail first, so that among equals heads are the younger ones.  Copies of one way follow each other, as on a copy stream; ways
 share links.
 
-    look_up   how many leading tokens of a prompt the chain holds
+    look_up   how many leading tokens of a prompt the device and the chain hold
     load      a scheduler has sent for some of them: one copy from each tier that holds some; the nearest tier keeps them, too
     offer     a step has completed chunks: those that the nearest tier is to have go there
     save      the device has given chunks up that are nowhere else
@@ -145,13 +145,25 @@ def depth_of(t: TierTables, e: int, chunk: int) -> int:
 
 
 @kernel
-def look_up(t: TierTables, requests: RequestTable, e: int, r: int) -> int:
-    """How many leading tokens of request r the chain of engine e holds."""
+def look_up(t: TierTables, requests: RequestTable, e: int, r: int, there: int) -> int:
+    """How many leading tokens of request r the device, which has `there`, and the chain of engine e hold together."""
     first, piece = requests.start[r], requests.piece[0]
-    k = 0
+    k = there // piece
     while (k + 1) * piece <= requests.known[r] and depth_of(t, e, t.chunk[first + k]) >= 0:
         k += 1
-    return int(k * piece)
+    return int(max(k * piece, there))
+
+
+@outlined
+def use_leading(t: TierTables, requests: RequestTable, e: int, r: int, tokens: int) -> None:
+    """The chunks of so many leading tokens of request r are used, tail first, wherever they are."""
+    base = requests.start[r]
+    for k in range(min(tokens, requests.known[r]) // requests.piece[0] - 1, -1, -1):
+        chunk = use(t, base + k)
+        for d in range(t.chain.shape[1]):
+            tier = t.chain[e, d]
+            if tier >= 0 and t.where[tier, chunk] != ABSENT:
+                tell(t, tier, TOUCH, chunk, key_of(t, tier, chunk))
 
 
 @outlined
@@ -211,15 +223,14 @@ def load(t: TierTables, requests: RequestTable, e: int, row: Any, now: int) -> i
     r, piece = row[0], requests.piece[0]
     base, copies = requests.start[r], 0
     first, end = row[1] // piece, (row[2] + piece - 1) // piece
-    for k in range(end - 1, first - 1, -1):  # tail first
-        chunk = use(t, base + k)
+    use_leading(t, requests, e, r, end * piece)
+    for k in range(first, end):
+        chunk = t.chunk[base + k]
         d = depth_of(t, e, chunk)
         t.mark[base + k] = 1 + d
         if d >= 0:
-            tier = t.chain[e, d]
-            t.held[tier, chunk] += 1
-            tell(t, tier, TOUCH, chunk, key_of(t, tier, chunk))
-            t.tier[tier].loaded += 1
+            t.held[t.chain[e, d], chunk] += 1
+            t.tier[t.chain[e, d]].loaded += 1
     for d in range(t.chain.shape[1]):
         tokens = 0
         for k in range(first, end):

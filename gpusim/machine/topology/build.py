@@ -18,6 +18,7 @@ from gpusim.machine.topology.spec import MachineFile, NodeSpec, WireSpec
 from gpusim.machine.topology.topology import Draft, Topology, TopologyLink, TopologyNode
 
 _CLUSTER = re.compile(r"(\d{1,4})\s*x\s+(\S+)(?:\s+over\s+(\S+))?")
+MOST_OF_PROFILE = 16
 MOST_NODES = 4096
 """Nodes of a machine: more is a mistake of the file."""
 
@@ -30,13 +31,16 @@ def names() -> list[str]:
 def load(word: str, base: Path | None = None) -> Topology:
     """The machine that a word means: a name or path, `4 x hgx-h100`, `2 x hgx-h100 over tcp`; a profile is one GPU and host.
 
+    So many of a profile, `4 x l40s`, are GPUs of one host; on a network they are none.
     Raises ProfileError (unknown) or ConfigError (wrong).
     """
-    if match := _CLUSTER.fullmatch(word.strip()):
-        return cluster(load(match[2], base), int(match[1]), match[3] or "")
     known = names()
+    if match := _CLUSTER.fullmatch(word.strip()):
+        if match[2] not in known and match[2] in catalogue.names() and not match[3]:
+            return of_profile(catalogue.load(match[2]), int(match[1]))
+        return cluster(load(match[2], base), int(match[1]), match[3] or "")
     if word not in known and word in catalogue.names():
-        return alone(catalogue.load(word))
+        return of_profile(catalogue.load(word))
     return load_file(find.find("machine", word, base))
 
 
@@ -70,20 +74,30 @@ def loads(text: str, file: str = "<text>") -> Topology:
     return _topology(document.loads(text, file), None)
 
 
-def alone(profile: Profile) -> Topology:
-    """The machine of one GPU that a profile is."""
+def of_profile(profile: Profile, count: int = 1) -> Topology:
+    """The machine of one GPU that a profile is; so many of them are an assumption: each has its own link to one socket.
+
+    Cards for workstations reach each other through the host alone, others past its root.  Raises GpusimError for none.
+    """
+    if not 1 <= count <= MOST_OF_PROFILE:
+        raise GpusimError(f"{count} GPUs on one host", hint=f"from 1 to {MOST_OF_PROFILE}")
+    gpus, reach = [f"gpu{i}" for i in range(count)], "none" if profile.name.startswith(("rtx", "gtx", "titan")) else "socket"
+    wiring = "one GPU" if count == 1 else "assumed"
+    pairs = [f"{gpu} - socket0" for gpu in gpus]
     said: dict[str, Any] = {
-        "name": profile.name, "summary": profile.summary, "sources": {}, "wiring": "one GPU", "cpu": "intel",
-        "nodes": {"gpu0": NodeSpec(kind="gpu", profile=profile.name), "socket0": NodeSpec(kind="socket")},
-        "wires": {"link": WireSpec(kind="pcie", between=("gpu0 - socket0",))}, "peers": {"pcie": "none", "source": "one GPU"},
+        "name": profile.name if count == 1 else f"{count} x {profile.name}", "summary": profile.summary, "sources": {},
+        "wiring": wiring, "cpu": "intel",
+        "nodes": dict.fromkeys(gpus, NodeSpec(kind="gpu", profile=profile.name)) | {"socket0": NodeSpec(kind="socket")},
+        "wires": {"link": WireSpec(kind="pcie", between=tuple(pairs))},
+        "peers": {"pcie": reach if count > 1 else "none", "source": wiring},
     }  # fmt: skip
-    draft = Draft({
-        "gpu0": TopologyNode("gpu0", "gpu", profile),
+    draft = Draft({gpu: TopologyNode(gpu, "gpu", profile) for gpu in gpus} | {
         "socket0": TopologyNode("socket0", "socket", None, int(profile.host.capacity.value), profile.host.bandwidth.value),
     })  # fmt: skip
-    for pair in words.pairs("gpu0 - socket0"):
-        _wire(draft, said["wires"]["link"], pair)
-    return Topology(profile.name, MachineFile(**said), draft.nodes, draft.links)
+    for text in pairs:
+        for pair in words.pairs(text):
+            _wire(draft, said["wires"]["link"], pair)
+    return Topology(said["name"], MachineFile(**said), draft.nodes, draft.links)
 
 
 def cluster(one: Topology, count: int, network: str = "") -> Topology:

@@ -126,7 +126,8 @@ ENTRIES = (
     _dense("mistral-7b", 7_241_732_096, "Mistral 7B", 32768, 32, 4096, 14336, 32, vocabulary=32000, theta=1e4),
     ModelEntry(
         "mixtral-8x7b", "moe", 46_702_792_704, "Mixtral 8x7B: Mistral 7B with 8 experts in each layer, 2 for each token",
-        context=32768,
+        {"layers": 32, "width": 4096, "hidden": 14336, "heads": 32, "groups": 8, "vocabulary": 32000, "experts": 8,
+         "chosen": 2}, 32768,
     ),
     _qwen("qwen3-0.6b", 596_049_920, 28, 1024, 3072, 16, True),
     _qwen("qwen3-1.7b", 1_720_574_976, 28, 2048, 6144, 16, True),
@@ -137,6 +138,11 @@ ENTRIES = (
     ModelEntry(
         "qwen3-30b-a3b", "moe", 30_532_122_624, "Qwen 3 30B-A3B: 48 layers with 128 experts, 8 for each token",
         {"layers": 48, "width": 2048, "hidden": 768, "heads": 32, "groups": 4, "size": 128, "vocabulary": 151936,
+         "experts": 128, "chosen": 8, "norm": "rms"}, 40960,
+    ),
+    ModelEntry(
+        "qwen3-235b-a22b", "moe", 235_093_634_560, "Qwen 3 235B-A22B: 94 layers with 128 experts, 8 for each token",
+        {"layers": 94, "width": 4096, "hidden": 1536, "heads": 64, "groups": 4, "size": 128, "vocabulary": 151936,
          "experts": 128, "chosen": 8, "norm": "rms"}, 40960,
     ),
     _gemma("gemma3-1b", 999_885_952, 26, 1152, 6912, 4, 1),

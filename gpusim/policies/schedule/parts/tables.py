@@ -59,9 +59,10 @@ OUT, IN = 0, 1  # the third number of a row of `swap`
     STEPS, PREEMPTIONS, REFUSED,  # totals
     QUERIED, HIT,   # tokens looked up and found in the prefix cache, as the engine counts them
     QUERIED_AGAIN, HIT_AGAIN,  # the same of requests that had been preempted, where the engine keeps these apart
+    ON_DEVICE,      # leading tokens of the request that is asked about, which the prefix cache of the device holds
     WAKE,           # ns at which `compose` is called again although nothing has happened; 0: it need not be
     WORDS,
-) = range(23)  # fmt: skip
+) = range(24)  # fmt: skip
 ASYNC_LOADS, SYNC_LOADS = 1, 2
 MOST_LOADS = 1024  # that requests wait for at once; others start later
 

@@ -20,6 +20,7 @@ from gpusim.policies.schedule.parts.tables import (
     N_STEP,
     N_TOKENS,
     N_WAITING,
+    ON_DEVICE,
     PREEMPTED,
     PREEMPTIONS,
     QUERIED,
@@ -379,11 +380,12 @@ def settle(own: VllmTables, requests: RequestTable, step: StepTable, pool: Block
 
 
 @kernel
-def not_asked(step: StepTable, r: int) -> bool:
+def not_asked(own: VllmTables, requests: RequestTable, step: StepTable, pool: BlockPool, r: int) -> bool:
     """Whether the tiers have to be asked for the request, which is noted."""
     if step.word[TIERS] == 0 or step.computed[r] != 0 or step.below[r] >= 0:
         return False
     step.word[ASKED] = r
+    step.word[ON_DEVICE] = look_up(own, requests, step, pool, r) * own.option[BLOCK]
     return True
 
 
@@ -398,7 +400,7 @@ def admit_holders(
         if step.status[r] != LOADING or own.arrived[r]:
             if step.status[r] == LOADING:
                 settle(own, requests, step, pool, r)
-            if not_asked(step, r):
+            if not_asked(own, requests, step, pool, r):
                 return ASK_TIER
             if admit(own, requests, step, pool, queue, r, most) != ADMITTED:
                 return REFUSED
@@ -430,7 +432,7 @@ def admit_waiting(
                 pass_over(own, requests, queue, r)
                 continue
             settle(own, requests, step, pool, r)
-        if not_asked(step, r):
+        if not_asked(own, requests, step, pool, r):
             return ASK_TIER
         became = admit(own, requests, step, pool, queue, r, most)
         if became == REFUSED:

@@ -1,0 +1,1 @@
+"""Step times and whole runs of serving engines, against measured operators and published runs."""

@@ -1,0 +1,132 @@
+"""Serve requests with a model on a machine: latencies, goodput, memory; or the largest rate within objectives.
+
+    gpusim serve --model llama-8b --machine h100-sxm-80gb --requests "drawn(prompt=1024, output=128)" --rate 5
+    gpusim serve --model llama-8b --machine "4 x l40s" --requests arrivals.csv --slo "ttft 2 s, tpot 100 ms" --find rate
+    gpusim serve --model llama-70b --machine hgx-h100 --tensor 4 --requests mooncake.jsonl --tiers "host(500 GB)"
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpusim.cli.options import Json
+from gpusim.cli.output import emit, emit_json
+
+if TYPE_CHECKING:
+    from gpusim.studies.serving.answer import ServingAnswer
+
+_ROWS = {
+    "time to first token": "ttft", "time per output token": "tpot", "latency": "latency", "queued": "queued",
+}  # fmt: skip
+
+
+def verb(
+    *,
+    model: Annotated[str, typer.Option(help="A model of the zoo: llama-8b (`gpusim zoo`).")],
+    machine: Annotated[str, typer.Option(help="A profile, '4 x l40s', or a whole machine.")],
+    requests: Annotated[str, typer.Option(help="A file of arrivals (CSV, JSON lines), or drawn(prompt=1024, output=128).")],
+    engine: Annotated[str, typer.Option(help="Scheduler and version: vllm@0.33, sglang@0.5, static.")] = "vllm@0.33",
+    tensor: Annotated[int, typer.Option(help="GPUs over which each replica is split.", min=1)] = 1,
+    replicas: Annotated[int, typer.Option(help="Replicas; 0: as many as there are GPUs for.", min=0)] = 0,
+    rate: Annotated[float, typer.Option(help="Requests a second; 0: as the file has them.", min=0.0)] = 0.0,
+    at_once: Annotated[int, typer.Option(help="So many clients, each of which waits for its answer.", min=0)] = 0,
+    count: Annotated[int, typer.Option(help="Only so many requests, from the first.", min=0)] = 0,
+    slo: Annotated[str, typer.Option(help="Objectives: 'ttft 500 ms, tpot 50 ms'.")] = "",
+    find: Annotated[str, typer.Option(help="rate: the largest within the objectives.")] = "",
+    attainment: Annotated[float, typer.Option(help="Share of the requests that have to meet them.", min=0.0, max=1.0)] = 0.9,
+    tiers: Annotated[str, typer.Option(help="Memories below for keys and values: 'host(64 GiB) > nvme(1 TB, s3fifo)'.")] = "",
+    when: Annotated[str, typer.Option(help="What goes there: write_through, selective, write_back.")] = "write_through",
+    weights: Annotated[str, typer.Option(help="Type of the weights: bf16, fp8.")] = "bf16",
+    cache: Annotated[str, typer.Option(help="Type of keys and values: bf16, fp8.")] = "bf16",
+    max_seqs: Annotated[int, typer.Option(help="Requests that run at once.", min=1)] = 256,
+    max_tokens: Annotated[int, typer.Option(help="Tokens of a step.", min=1)] = 8192,
+    block: Annotated[int, typer.Option(help="Tokens of a block of keys and values.", min=1)] = 16,
+    memory: Annotated[float, typer.Option(help="Share of the GPUs' memory that the engine takes.", min=0.01, max=1.0)] = 0.9,
+    price: Annotated[float, typer.Option(help="Of a GPU hour; answers with the cost of a million tokens.", min=0.0)] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of the arrivals.", min=0)] = 0,
+    json: Json = False,
+) -> None:
+    """Serve requests with a model on a machine: latencies, goodput, memory; or the largest rate within objectives."""
+    from gpusim.api.serving import serve
+
+    found = serve(
+        model, machine, requests, rate=rate, slo=slo, find=find, attainment=attainment, at_once=at_once, count=count, seed=seed,
+        price=price, engine=engine, tensor=tensor, replicas=replicas, tiers=tiers, when=when, weights=weights, cache=cache,
+        max_seqs=max_seqs, max_tokens=max_tokens, block=block, memory=memory,
+    )  # fmt: skip
+    if json:
+        apart = {"limit": found.limit, "times_ns": found.times, "spread": found.spread, "tiers": found.tiers}
+        emit_json(found.metrics() | apart)
+    else:
+        _show(found)
+
+
+def _show(found: ServingAnswer) -> None:
+    service, numbers = found.service, found.metrics()
+    spec, count = service.spec, len(service.groups)
+    split = f", each on {spec.tensor} GPUs" if spec.tensor > 1 else ""
+    typer.echo(f"{spec.model} on {spec.machine}, {spec.engine}: {count} replica{'s' if count > 1 else ''}{split}; "
+               f"room for {service.cached_tokens:,} tokens of keys and values")  # fmt: skip
+    if found.search is not None:
+        _show_search(found)
+    typer.echo(
+        f"{numbers['finished']:,} of {numbers['requests']:,} requests finished in {numbers['makespan_ns'] / 1e9:.4g} s: "
+        f"{numbers['requests_per_s']:.3g} a second, {numbers['output_tokens_per_s']:,.0f} tokens of output a second\n"
+    )
+    emit([
+        {"": said, **{f"{which} [ms]": _ms(numbers[f"{name}_{which}_ns"]) for which in ("mean", "p50", "p90", "p99")}}
+        for said, name in _ROWS.items()
+    ])  # fmt: skip
+    typer.echo("")
+    typer.echo(_sentence(found, numbers))
+    for tier in found.tiers:
+        typer.echo(f"{tier['tier']}: {tier['stored']:,} chunks stored, {tier['loaded']:,} loaded, {tier['evicted']:,} evicted")
+
+
+def _show_search(found: ServingAnswer) -> None:
+    search = found.search
+    assert search is not None
+    if not search.best:
+        typer.echo(
+            f"No rate keeps the objectives: served one after the other, {search.alone:.1%} of the requests meet them, and "
+            f"{search.attainment:.0%} have to. What follows are the requests as they come."
+        )
+        return
+    fails = next((p for p in search.points if p.rate > search.best), None)
+    beyond = f"; at {fails.rate:.3g} it is {fails.attainment:.1%}" if fails is not None else ""
+    best = next(p for p in search.points if p.rate == search.best)
+    typer.echo(
+        f"Largest rate: {search.best:.3g} requests a second, at which {best.attainment:.1%} meet the objectives{beyond}."
+    )
+
+
+def _sentence(found: ServingAnswer, numbers: dict[str, float]) -> str:
+    said = []
+    if "goodput_per_s" in numbers:
+        said.append(f"{numbers['attainment']:.1%} meet the objectives: a goodput of {numbers['goodput_per_s']:.3g} requests a second.")
+    said.append(f"Limited by {found.limit}." if found.limit else "Nothing is used up.")
+    said.append(f"The GPUs are busy {numbers['busy_share']:.0%} of the time; keys and values take {numbers['kv_peak_share']:.0%} of "
+                f"their room at most.")  # fmt: skip
+    if not math.isnan(numbers["hit_share"]) and numbers["hit_share"]:
+        said.append(f"The prefix cache has {numbers['hit_share']:.1%} of the tokens looked up.")
+    if numbers["tier_share"]:
+        said.append(f"{numbers['tier_share']:.1%} of the prompts' tokens come from memories below.")
+    if numbers["rejected"]:
+        said.append(f"{numbers['rejected']:,.0f} requests were rejected: {_reasons(found)}.")
+    if "cost_per_million_tokens" in numbers:
+        said.append(f"A million tokens of output cost {numbers['cost_per_million_tokens']:.3g}.")
+    low, high = found.spread
+    said.append(f"Step times are modelled: {low:.2f} to {high:.2f} of what they say, four times out of five.")
+    return " ".join(said)
+
+
+def _reasons(found: ServingAnswer) -> str:
+    reasons = sorted({int(reason) for reason in found.served.refused if reason})
+    return "; ".join(found.served.reasons[reason] for reason in reasons)
+
+
+def _ms(ns: Any) -> str:
+    return "-" if math.isnan(ns) else f"{ns / 1e6:,.3g}" if ns < 1e9 else f"{ns / 1e6:,.0f}"

@@ -1,0 +1,1 @@
+"""The time of one step of a served language model."""

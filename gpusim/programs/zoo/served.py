@@ -1,0 +1,45 @@
+"""Models of the zoo as they are served: their widths without PyTorch, for step times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpusim.base.errors import GpusimError, suggest
+from gpusim.machine.serving.shape import ServedModel
+from gpusim.programs.zoo.models import ENTRIES, ModelEntry
+
+_UNUSUAL = {
+    "window": "attention within a window", "chunk": "attention within chunks", "every": "experts in some layers only",
+    "dense": "layers of several kinds",
+}  # fmt: skip
+
+
+def served(name: str, weights: str = "bf16", cache: str = "bf16") -> ServedModel:
+    """A decoder of the zoo with weights, keys and values of these types (`ServedModel`).
+
+    Raises GpusimError for a model that is not in the zoo, and for one whose steps are not modelled, with the reason.
+    """
+    known = {entry.name: entry for entry in ENTRIES}
+    if name not in known:
+        raise GpusimError(f"the zoo has no model '{name}'", hint=suggest(name, known))
+    entry = known[name]
+    why = _unmodelled(entry)
+    if why:
+        names = ", ".join(e.name for e in ENTRIES if not _unmodelled(e))
+        raise GpusimError(f"the steps of '{name}' have {why}, which step times do not model", hint=f"modelled are {names}")
+    config: dict[str, Any] = dict(entry.config)
+    experts = int(config.get("experts", 0))
+    return ServedModel(
+        name, config["layers"], config["width"], config["heads"], config.get("groups", 8),
+        config.get("size") or config["width"] // config["heads"], config["hidden"], config.get("vocabulary", 128256),
+        experts=experts, chosen=int(config.get("chosen", 0)), shared=int(config.get("shared", 0)), weights=weights, cache=cache,
+    )  # fmt: skip
+
+
+def _unmodelled(entry: ModelEntry) -> str:
+    """What of its steps has no times; "" when all have."""
+    if entry.family not in ("llama", "moe"):
+        return {"deepseek": "latent attention", "gpt_oss": "attention within a window, and sinks"}.get(
+            entry.family, f"the layers of {entry.family}"
+        )
+    return next((why for key, why in _UNUSUAL.items() if entry.config.get(key)), "")

@@ -1,0 +1,81 @@
+"""The largest rate at which a service keeps its objectives, by bisection over runs of the same requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpusim.base.errors import GpusimError
+from gpusim.policies.schedule.parts.tables import RequestTable
+from gpusim.programs.serving.requests import SECOND, at_rate
+from gpusim.results.served import Objective, Served
+from gpusim.studies.serving.setup import PreparedService
+
+ATTAINMENT = 0.9
+"""Share of the requests that have to meet the objectives."""
+CLOSE = 1.03
+"""The rate that is found and the next that fails differ by no more than this factor."""
+MOST_RUNS = 40
+
+
+@dataclass(frozen=True)
+class RatePoint:
+    """A service at one rate, requests a second."""
+
+    rate: float
+    served: Served
+    attainment: float  # share of its requests that met the objectives
+
+
+@dataclass(frozen=True)
+class RateSearch:
+    """Rates that were tried, in rising order.
+
+    best   the largest that kept the objectives; 0.0: none does, as `alone` shows
+    alone  share of the requests that meet them when they are served one after the other
+    """
+
+    points: tuple[RatePoint, ...]
+    best: float
+    alone: float
+    slo: Objective
+    attainment: float
+
+
+def find_rate(
+    service: PreparedService, requests: RequestTable, slo: Objective, *, attainment: float = ATTAINMENT, seed: int = 0,
+    tell: Callable[[RatePoint], None] | None = None,
+) -> RateSearch:  # fmt: skip
+    """The largest rate, to 3 %, of a Poisson process at which so large a share of the requests meets the objectives.
+
+    The same requests with the same gaps come faster or slower, so that rates differ in nothing else.
+    Raises GpusimError without an objective.
+    """
+    if slo == Objective():
+        raise GpusimError("there is no objective to keep", hint="--slo 'ttft 500 ms, tpot 50 ms'")
+    one = service.start(requests, at_once=1)
+    one.advance()
+    served = one.result()
+    alone = float(served.meets(slo).mean())
+    if alone < attainment:
+        return RateSearch((), 0.0, alone, slo, attainment)
+    tried: dict[float, RatePoint] = {}
+
+    def keeps(rate: float) -> bool:
+        run = service.start(at_rate(requests, rate, seed))
+        run.advance()
+        result = run.result()
+        tried[rate] = RatePoint(rate, result, float(result.meets(slo).mean()))
+        if tell is not None:
+            tell(tried[rate])
+        return tried[rate].attainment >= attainment
+
+    low, high = 0.0, float("inf")
+    rate = len(requests.arrival) * len(service.groups) / max(served.makespan_ns, 1) * SECOND
+    while high > low * CLOSE and len(tried) < MOST_RUNS:
+        if keeps(rate):
+            low = rate
+        else:
+            high = rate
+        rate = low * 2 if high == float("inf") else (low + high) / 2 if low else high / 2
+    return RateSearch(tuple(tried[rate] for rate in sorted(tried)), low, alone, slo, attainment)

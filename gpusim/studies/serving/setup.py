@@ -1,0 +1,220 @@
+"""From the words of a service (model, machine, engine, tiers) to schedulers at work, step costs and tiers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpusim.base.errors import GpusimError
+from gpusim.base.text import join
+from gpusim.base.units import BYTES, parse, write
+from gpusim.engine.serving.costs import ModelledCost
+from gpusim.engine.serving.run import Engine, ServiceRun
+from gpusim.engine.serving.tiering import WHEN, CopyWay, KvStore, KvTier, dense
+from gpusim.machine.serving.build import ServedStepTimes, step_times
+from gpusim.machine.serving.shape import ServedModel
+from gpusim.machine.topology import build, routes, transfers
+from gpusim.machine.topology.topology import Topology
+from gpusim.policies.registry import get
+from gpusim.policies.schedule.parts.running import EngineLimits
+from gpusim.policies.schedule.parts.tables import RequestTable
+from gpusim.programs.zoo.served import served
+
+_TIER = re.compile(r"\s*(\w+)\s*\(([^,()]+)(?:,\s*(.+))?\)\s*")
+TIERS = ("host", "nvme")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceSpec:
+    """A service in words.
+
+    model, weights, cache  a model of the zoo, and the types of its weights and of keys and values
+    machine     a profile, `4 x l40s`, or a whole machine
+    engine      a scheduler with its version and options: vllm@0.33, sglang@0.5, static(batch=8)
+    tensor      GPUs over which each replica is split
+    replicas    how many there are; 0: as many as the machine has GPUs for
+    tiers       memories below the GPUs for keys and values, nearest first: host(64 GiB) > nvme(1 TB, s3fifo); "": none
+    when        what goes there: write_through, selective, write_back
+    block       tokens of a block of the cache
+    max_seqs, max_tokens, max_len  requests that run at once; tokens of a step; tokens of the longest sequence, 0: of the requests
+    memory      share of each GPU's memory that the engine takes
+    routing     which replica takes a request: least_busy or round_robin
+    """
+
+    model: str
+    machine: str
+    engine: str = "vllm@0.33"
+    tensor: int = 1
+    replicas: int = 0
+    weights: str = "bf16"
+    cache: str = "bf16"
+    tiers: str = ""
+    when: str = "write_through"
+    block: int = 16
+    max_seqs: int = 256
+    max_tokens: int = 8192
+    max_len: int = 0
+    memory: float = 0.9
+    routing: str = "least_busy"
+
+
+@dataclass(frozen=True)
+class PreparedService:
+    """What stays the same for all requests.
+
+    blocks  of keys and values, of each replica
+    """
+
+    spec: ServiceSpec
+    topology: Topology
+    model: ServedModel
+    times: ServedStepTimes
+    groups: tuple[tuple[str, ...], ...]  # GPUs of each replica
+    blocks: int
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens whose keys and values all replicas together hold."""
+        return self.blocks * self.spec.block * len(self.groups)
+
+    def start(self, requests: RequestTable, *, at_once: int = 0, log: bool = False) -> ServiceRun:
+        """A run of the service on these requests; see `ServiceRun`."""
+        spec, named = self.spec, dense(requests)
+        longest = int((requests.prompt + requests.output).max())
+        most = spec.max_len or min(longest + 1, self.blocks * spec.block)
+        limits = EngineLimits(self.blocks, spec.block, spec.max_seqs, spec.max_tokens, most)
+        engines = [
+            Engine(f"replica {i}", get("schedule", spec.engine).start(named, limits), ModelledCost(self.times.table))
+            for i in range(len(self.groups))
+        ]
+        return ServiceRun(named, engines, routing=spec.routing, at_once=at_once, store=self._store(), log=log)
+
+    def _store(self) -> KvStore | None:
+        if not self.spec.tiers:
+            return None
+        if not self.spec.engine.startswith("vllm@"):
+            raise GpusimError(f"tiers below '{self.spec.engine}' are not modelled", hint="they are of vllm@0.11 and vllm@0.33")
+        if self.spec.when not in WHEN:
+            raise GpusimError(f"keys and values are not written '{self.spec.when}'", hint=join(tuple(WHEN)))
+        chains = tuple(tuple(self._chain(group)) for group in self.groups)
+        token = float(self.model.token_bytes(self.spec.tensor))
+        rates = transfers.rates(self.topology)
+        for group in self.groups:
+            disk, (read, write_) = self.topology.profile(group[0]).nvme, _disk_links(group[0])
+            rates |= {read: disk.read.value / 1e9, write_: disk.write.value / 1e9}
+        return KvStore(chains, token, self.spec.when, rates)
+
+    def _chain(self, group: tuple[str, ...]) -> Iterator[KvTier]:
+        """The tiers of a replica; each of its GPUs moves and keeps its own part."""
+        machine, gpu = self.topology, group[0]
+        socket = routes.nearest(machine, gpu, "socket")
+        out, back = _way(machine, gpu, socket), _way(machine, socket, gpu)
+        for tier in tiers_of(self.spec.tiers):
+            evict = get("evict", tier.policy)
+            if tier.name == "host":
+                yield KvTier(f"host of {gpu}", tier.size // len(group), evict, out, back)
+                continue
+            disk, (read, write_) = machine.profile(gpu).nvme, _disk_links(gpu)
+            into = CopyWay(round(disk.latency.value), disk.write.value / 1e9 / len(group), (write_,))
+            rate = min(disk.read.value / 1e9 / len(group), back.rate)
+            from_ = CopyWay(round(disk.latency.value) + back.latency, rate, (read, *back.links))
+            yield KvTier(f"nvme of {gpu}", tier.size // len(group), evict, into, from_)
+
+
+def prepare(spec: ServiceSpec) -> PreparedService:
+    """Checks the words and makes what all runs have in common.  Raises GpusimError with the reason."""
+    topology = build.load(spec.machine)
+    model = served(spec.model, spec.weights, spec.cache)
+    model.divides(spec.tensor)
+    most = len(topology.gpus) // spec.tensor
+    if most < max(spec.replicas, 1):
+        wanted = f"{max(spec.replicas, 1)} replica{'s' if spec.replicas > 1 else ''} of {spec.tensor} GPUs"
+        raise GpusimError(f"machine '{topology.name}' has {len(topology.gpus)} GPUs, which are too few for {wanted}")
+    count = spec.replicas or most
+    groups = tuple(topology.gpus[i * spec.tensor : (i + 1) * spec.tensor] for i in range(count))
+    times = step_times(
+        model, topology.profile(groups[0][0]), spec.engine.partition("(")[0], spec.tensor, topology=topology, gpus=groups[0],
+        most_tokens=spec.max_tokens, most_requests=spec.max_seqs,
+    )  # fmt: skip
+    prepared = PreparedService(spec, topology, model, times, groups, _blocks(spec, topology, model))
+    _check_tiers(prepared)
+    return prepared
+
+
+def _blocks(spec: ServiceSpec, topology: Topology, model: ServedModel) -> int:
+    """KV blocks of a replica: what the engine's share of the memory leaves beside weights and what a step needs."""
+    profile = topology.profile(topology.gpus[0])
+    share = spec.memory * profile.memory.capacity.value
+    weights, step = model.weight_bytes(spec.tensor), step_bytes(model, spec)
+    left = share - profile.context.value - weights - step
+    blocks = int(left // (spec.block * model.token_bytes(spec.tensor)))
+    if blocks < 2:
+        sizes = f"{write(weights, BYTES)} of weights and {write(step, BYTES)} of a step's tensors"
+        raise GpusimError(
+            f"{spec.model} leaves no room for keys and values on {profile.name}: {sizes} of {write(int(share), BYTES)}",
+            hint=f"split it over more GPUs than {spec.tensor}, or take smaller weights (weights=fp8)",
+        )
+    return blocks
+
+
+def step_bytes(model: ServedModel, spec: ServiceSpec) -> int:
+    """What the tensors of the largest step take on each GPU: its widest layer's, and the scores of all words in fp32 and 16 bits.
+
+    An estimate; engines measure it by a step of `max_tokens` tokens when they start.
+    """
+    inner = (model.chosen * model.hidden if model.experts else model.hidden) // spec.tensor
+    layer = 2 * spec.max_tokens * (2 * model.width + (3 if model.gated else 2) * inner)
+    return layer + 6 * spec.max_seqs * model.vocabulary // spec.tensor
+
+
+@dataclass(frozen=True)
+class TierWord:
+    """A tier as it is written: host(64 GiB, lru)."""
+
+    name: str
+    size: int
+    policy: str
+
+
+def tiers_of(text: str) -> list[TierWord]:
+    """The tiers in words, nearest first.  Raises GpusimError."""
+    found: list[TierWord] = []
+    for part in text.split(">"):
+        match = _TIER.fullmatch(part)
+        if match is None:
+            raise GpusimError(f"'{part.strip()}' is no tier of keys and values", hint="write host(64 GiB) > nvme(1 TB, s3fifo)")
+        name, size, policy = match[1], match[2], match[3] or "lru"
+        if name not in TIERS:
+            raise GpusimError(f"there is no tier '{name}' for keys and values", hint=f"there are {join(TIERS)}")
+        if found and TIERS.index(name) <= TIERS.index(found[-1].name):
+            raise GpusimError(f"'{name}' cannot lie below '{found[-1].name}'", hint=" > ".join(TIERS))
+        found.append(TierWord(name, int(parse(size, BYTES)), policy))
+    return found
+
+
+def _check_tiers(service: PreparedService) -> None:
+    if not service.spec.tiers:
+        return
+    machine, sockets = service.topology, dict[str, int]()
+    for group in service.groups:
+        socket = routes.nearest(machine, group[0], "socket")
+        sockets[socket] = sockets.get(socket, 0) + 1
+    for tier in tiers_of(service.spec.tiers):
+        for socket, replicas in sockets.items():
+            disk = machine.profile(service.groups[0][0]).nvme
+            there = machine.nodes[socket].capacity or 0 if tier.name == "host" else int(disk.capacity.value)
+            if tier.size * replicas > there:
+                said = f"{replicas} x {write(tier.size, BYTES)}" if replicas > 1 else write(tier.size, BYTES)
+                raise GpusimError(f"{said} of keys and values do not fit the {tier.name} at {socket}, which has {write(there, BYTES)}")
+
+
+def _disk_links(gpu: str) -> tuple[str, str]:
+    """Names of the ways of a replica's disk, which it has for itself."""
+    return f"nvme of {gpu}, read", f"nvme of {gpu}, write"
+
+
+def _way(machine: Topology, a: str, b: str) -> CopyWay:
+    route = routes.between(machine, a, b)
+    flow = transfers.flows(machine, route, 1 << 20)[0]
+    return CopyWay(round(flow.latency), flow.rate, flow.links)

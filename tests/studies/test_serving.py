@@ -1,0 +1,145 @@
+"""`gpusim serve`: words of a service, its largest rate, its sentences; and hit rates of public traces against exact counts.
+
+The traces are Mooncake's (github.com/kvcache-ai/Mooncake, FAST25-release/traces, Apache-2.0): MOONCAKE_TRACES names the folder.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command_line import gpusim
+
+from gpusim.api.serving import serve
+from gpusim.base.errors import GpusimError
+from gpusim.engine.serving.hit_rates import hit_rate
+from gpusim.policies.registry import get
+from gpusim.programs.serving.requests import at_rate, rate_of, requests_of
+from gpusim.studies.serving.answer import objective
+from gpusim.studies.serving.setup import ServiceSpec, prepare, tiers_of
+
+TRACES = Path(os.environ.get("MOONCAKE_TRACES", "MOONCAKE_TRACES"))
+DRAWN = "drawn(prompt=512, output=32, requests=60)"
+
+# Percent of blocks that a cache of so many blocks of 512 tokens finds under LRU: leading prefix only, tail inserted first.
+# Counted once, exactly, from the files.
+COUNTED = {
+    "conversation": {1000: 4.453, 3000: 6.534, 5859: 13.608, 10000: 21.160, 19531: 28.518, 30000: 32.575, 50000: 35.456,
+                     97656: 36.350, 100000: 36.369, 10**6: 36.641},
+    "synthetic": {1000: 8.412, 3000: 19.057, 5859: 30.935, 10000: 42.394, 19531: 56.663, 30000: 62.421, 50000: 63.960},
+}  # fmt: skip
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_cache_finds_in_public_traces_what_was_counted(name: str) -> None:
+    path = TRACES / f"mooncake_{name}_trace.jsonl.gz"
+    if not path.is_file():
+        pytest.skip("MOONCAKE_TRACES does not name the folder of Mooncake's traces")
+    requests = requests_of(str(path))
+    found = {room: round(100 * hit_rate(requests, room, get("evict", "lru")).share, 3) for room in COUNTED[name]}
+    assert found == COUNTED[name]
+
+
+def test_drawn_requests_have_the_means_that_are_asked_for() -> None:
+    drawn = requests_of("drawn(prompt=1000, output=100, requests=20000, spread=0.7, seed=3)")
+    assert drawn.prompt.mean() == pytest.approx(1000, rel=0.02) and drawn.output.mean() == pytest.approx(100, rel=0.02)
+    assert drawn.prompt.std() / 1000 == pytest.approx(0.7, rel=0.05)
+    assert (drawn.prompt == requests_of("drawn(prompt=1000, output=100, requests=20000, spread=0.7, seed=3)").prompt).all()
+
+
+def test_drawn_prefixes_are_shared() -> None:
+    drawn = requests_of("drawn(prompt=500, output=10, requests=300, spread=0, prefix=160, prefixes=2)")
+    own = [tuple(drawn.identity[drawn.start[r] : drawn.start[r + 1]]) for r in range(300)]
+    assert len(set(own)) == 2 and {len(ids) for ids in own} == {10} and (drawn.known == 160).all()
+
+
+def test_a_rate_is_kept_and_repeats_what_is_there() -> None:
+    asked = requests_of("drawn(prompt=50, output=5, requests=100, prefix=32)")
+    drawn = at_rate(asked, 20.0, count=5000)
+    assert rate_of(drawn) == pytest.approx(20.0, rel=0.05)
+    assert (drawn.prompt[100:200] == asked.prompt).all() and np.diff(drawn.start)[0] == np.diff(drawn.start)[100] == 2
+    assert len(set(np.diff(at_rate(asked, 20.0, seed=None).arrival).tolist())) == 1
+
+
+def test_a_service_answers() -> None:
+    found = serve("llama-8b", "h100-sxm-80gb", DRAWN, rate=5.0, slo="ttft 1 s, tpot 100 ms", price=2.0)
+    numbers = found.metrics()
+    assert numbers["finished"] == 60 and numbers["attainment"] == 1.0
+    assert numbers["cost_per_million_tokens"] == pytest.approx(2.0 / (numbers["output_tokens_per_s"] * 3600) * 1e6)
+    assert sum(found.times.values()) == pytest.approx(sum(e.busy_ns for e in found.served.engines), rel=0.01)
+
+
+def test_the_largest_rate_keeps_the_objectives_and_the_next_does_not() -> None:
+    found = serve("llama-8b", "h100-sxm-80gb", DRAWN, slo="ttft 300 ms, tpot 20 ms", find="rate", attainment=0.9)
+    assert found.search is not None
+    kept = [p.attainment >= 0.9 for p in found.search.points if p.rate <= found.search.best]
+    fails = [p for p in found.search.points if p.rate > found.search.best]
+    assert kept[-1] and fails[0].attainment < 0.9 and fails[0].rate <= found.search.best * 1.03
+
+
+def test_objectives_that_no_rate_keeps() -> None:
+    found = serve("llama-8b", "l40s", "drawn(prompt=8000, output=4, requests=10, spread=0)", slo="ttft 1 ms", find="rate")
+    assert found.search is not None and (found.search.best, found.search.alone) == (0.0, 0.0)
+
+
+def test_four_replicas_bear_about_four_times_as_much() -> None:
+    drawn, slo = "drawn(prompt=512, output=32, requests=400)", "ttft 500 ms, tpot 60 ms"
+    one, four = (serve("llama-8b", machine, drawn, slo=slo, find="rate").search for machine in ("l40s", "4 x l40s"))
+    assert one is not None and four is not None and 3.0 < four.best / one.best < 6.0
+
+
+def test_blocks_are_what_weights_and_a_step_leave() -> None:
+    service = prepare(ServiceSpec(model="llama-8b", machine="h100-sxm-80gb"))
+    left = 0.9 * 85.5e9 - service.model.weight_bytes(1)
+    assert 0.85 * left < service.cached_tokens * service.model.token_bytes(1) < left
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"model": "llama-70b", "machine": "l40s"}, "leaves no room for keys and values on l40s"),
+        ({"tensor": 3}, "cannot be split over 3 GPUs"),
+        ({"tensor": 2}, "has 1 GPUs, which are too few"),
+        ({"engine": "vllm@0.5"}, "0.33"),
+        ({"tiers": "host"}, "is no tier of keys and values"),
+        ({"tiers": "disk(3 GB)"}, "there is no tier 'disk'"),
+        ({"tiers": "nvme(1 TB) > host(3 GB)"}, "cannot lie below 'nvme'"),
+        ({"tiers": "host(300 TB)"}, "do not fit the host"),
+        ({"tiers": "host(64 GB)", "engine": "sglang@0.5"}, "tiers below 'sglang@0.5' are not modelled"),
+        ({"tiers": "host(64 GB)", "when": "never"}, "are not written 'never'"),
+        ({"requests": "nowhere.csv"}, "there is no file of requests 'nowhere.csv'"),
+        ({"requests": "drawn(prompts=5)"}, "have no 'prompts'"),
+        ({"requests": "drawn(prompt=0)"}, "cannot have prompt=0"),
+        ({"slo": "ttft"}, "is no objective"),
+        ({"find": "rate"}, "there is no objective to keep"),
+        ({"find": "gpus"}, "is not searched for"),
+        ({"rate": 2.0, "at_once": 3}, "leave one of both out"),
+        ({"blocks": 3}, "a service has no 'blocks'"),
+    ],
+)
+def test_what_cannot_be_served_is_told(given: dict[str, Any], told: str) -> None:
+    words = {"model": "llama-8b", "machine": "h100-sxm-80gb", "requests": DRAWN} | given
+    with pytest.raises(GpusimError) as error:
+        serve(**words)
+    assert told in f"{error.value} {error.value.hint}"
+
+
+def test_words() -> None:
+    assert (objective("TTFT 500 ms, tpot 50 us").ttft_ns, objective("tpot 50 us").tpot_ns) == (5e8, 5e4)
+    assert [(t.name, t.size, t.policy) for t in tiers_of("host(1 GiB) > nvme(2 TB, s3fifo)")] == [
+        ("host", 1 << 30, "lru"), ("nvme", 2 * 10**12, "s3fifo"),
+    ]  # fmt: skip
+
+
+def test_the_verb(tmp_path: Path) -> None:
+    rows = "\n".join(f"2024-01-01 00:00:{i:02d}.0,{400 + i},{10 + i}" for i in range(40))
+    path = tmp_path / "arrivals.csv.gz"
+    path.write_bytes(gzip.compress(f"TIMESTAMP,ContextTokens,GeneratedTokens\n{rows}\n".encode()))
+    words = ("--model", "llama-8b", "--machine", "h100-sxm-80gb", "--slo", "ttft 1 s", "--find", "rate")
+    done = gpusim("serve", *words, "--requests", path)
+    assert "Largest rate: " in done.stdout and "time to first token" in done.stdout and "40 of 40 requests" in done.stdout
