@@ -47,6 +47,7 @@ AT_FIRST_USE = {
     "experiment/users.py": "start-up: numba",
     "experiment/walls.py": "start-up: traces",
     "experiment/warm.py": "start-up: what it compiles",
+    "machine/serving/tables.py": "pyarrow is an extra",
     "policies/registry.py": "start-up: numba",
     "programs/record/__init__.py": "PyTorch is an extra",
     "programs/record/processes.py": "PyTorch is an extra",

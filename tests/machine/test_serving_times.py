@@ -38,8 +38,8 @@ def folder(tmp_path: Path) -> Path:
             for m in (1, 16, 256, 4096) for n in (1024, 4096) for k in (512, 4096)
         ])  # fmt: skip
         write(tmp_path, f"h100_sxm/comm/vllm/{version}/custom_allreduce", [
-            {"num_gpus": 2, "message_size": size, "backend": f"vllm_{way}", "latency": slower * each * 1e-3 * (4 + size / 2**20)}
-            for size in (1024, 2**20) for way, each in (("graph", 1), ("eager", 9))
+            {"num_gpus": 2, "message_size": n, "backend": f"vllm_{way}", "latency": slower * each * 1e-3 * (4 + n / 2**20)}
+            for n in (1024, 2**20) for way, each in (("graph", 1), ("eager", 9))
         ])  # fmt: skip
     for name, length in (("context_attention", "isl"), ("generation_attention", "step")):
         write(tmp_path, f"h100_sxm/attention/vllm/0.24.0/{name}", [

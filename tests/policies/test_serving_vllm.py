@@ -214,7 +214,7 @@ def test_a_million_requests_take_little_memory() -> None:
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("vllm@0.20", r"vLLM 0.20 is not modelled \(modelled are vllm@0.11, vllm@0.33\)"),
+        ("vllm@0.20", r"vLLM 0.20 is not modelled \(modelled are vllm@0.9, vllm@0.11, vllm@0.33\)"),
         ("vllm@0.11(watermark=0.1)", r"vLLM 0.11 has no option 'watermark'"),
         ("vllm@0.33(policy=lifo)", r"parameter 'policy' of policy 'vllm' is 'lifo' \(one of fcfs, priority\)"),
         ("vllm@0.33(enable_prefix_caching=2)", r"is 2 \(0 or 1\)"),

@@ -30,7 +30,8 @@ def test_keys_and_values_of_a_token() -> None:
     ("name", "said"),
     [
         ("gpt-oss-20b", "attention within a window, and sinks"), ("deepseek-v3", "latent attention"),
-        ("llama4-maverick", "attention within chunks"), ("gemma3-4b", "the layers of gemma"), ("resnet50", "the layers of resnet"),
+        ("llama4-maverick", "attention within chunks"), ("gemma3-4b", "the layers of gemma"),
+        ("resnet50", "the layers of resnet"),
     ],
 )  # fmt: skip
 def test_what_is_not_modelled_is_refused(name: str, said: str) -> None:

@@ -46,6 +46,7 @@ PUBLISHED = {  # parameters, tied ones once; source
     "qwen3-14b": 14_768_307_200,
     "qwen3-32b": 32_762_123_264,
     "qwen3-30b-a3b": 30_532_122_624,
+    "qwen3-235b-a22b": 235_093_634_560,
     "gemma3-1b": 999_885_952,
     "gemma3-4b": 3_880_263_168,  # Gemma3ForCausalLM: without the vision part
     "gemma3-12b": 11_766_034_176,  # the same

@@ -106,6 +106,7 @@ def test_blocks_are_what_weights_and_a_step_leave() -> None:
         ({"tensor": 3}, "cannot be split over 3 GPUs"),
         ({"tensor": 2}, "has 1 GPUs, which are too few"),
         ({"engine": "vllm@0.5"}, "0.33"),
+        ({"engine": "triton"}, "dynamic_batching"),
         ({"tiers": "host"}, "is no tier of keys and values"),
         ({"tiers": "disk(3 GB)"}, "there is no tier 'disk'"),
         ({"tiers": "nvme(1 TB) > host(3 GB)"}, "cannot lie below 'nvme'"),

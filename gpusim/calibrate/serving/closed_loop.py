@@ -26,8 +26,9 @@ from gpusim.programs.zoo.served import served
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 
-BLOCK = 16
-"""Tokens of a block of keys and values."""
+BLOCK = {"vllm": 16, "sglang": 1}
+"""Tokens of a block of keys and values, by engine."""
+_CACHING = {"vllm": "enable_prefix_caching", "sglang": "enable_radix_cache"}
 USED = 0.9
 """Share of the GPU's memory that an engine takes (gpu_memory_utilization)."""
 BUDGET = 8192
@@ -60,8 +61,8 @@ def simulated(run: PublishedRun, folder: Path) -> SimulatedRun:
     times, limits, scheduler = prepared(run, folder)
     prompt, output = lengths(run)
     requests = request_table(np.zeros(len(prompt), np.int64), prompt, output)
-    caching = f"enable_prefix_caching={int(run.set.prefix_caching)}"
-    running = get("schedule", f"{scheduler}({caching})" if scheduler.startswith("vllm") else scheduler).start(requests, limits)
+    caching = f"{_CACHING[scheduler.split('@')[0]]}={int(run.set.prefix_caching)}"
+    running = get("schedule", f"{scheduler}({caching})").start(requests, limits)
     return _answered(run, times, running, output)
 
 
@@ -77,11 +78,13 @@ def prepared(run: PublishedRun, folder: Path) -> tuple[ServedStepTimes, EngineLi
         overlap=of.overlap, folder=folder,
     )  # fmt: skip
     free = USED * float(machine.memory.capacity.value) - model.weight_bytes(run.ways)
-    blocks = int(free // (BLOCK * model.token_bytes(run.ways)))
+    scheduler = scheduler_of(of.engine)
+    block = BLOCK[scheduler.split("@")[0]]
+    blocks = int(free // (block * model.token_bytes(run.ways)))
     if blocks < 2:
         raise GpusimError(f"{model.name} does not fit on {run.ways} GPUs of {machine.name}")
     most = run.prompt + run.output + LONGER
-    return times, EngineLimits(blocks, BLOCK, seats, of.budget or BUDGET, most), scheduler_of(of.engine)
+    return times, EngineLimits(blocks, block, seats, of.budget or BUDGET, most), scheduler
 
 
 def scheduler_of(engine: str) -> str:

@@ -32,7 +32,11 @@ before), a GPU (by its kin's table; by the kernel-time model where it has none).
 32B on two, Llama 70B on four (fp8) and eight: decode of 1 to 256 requests with 256 to 4,096 tokens, prompts, chunks and mixed
 steps, without host and collectives; the truth is the same step of all tables, since whole steps were not measured. Steps that
 need nothing of a slice are not counted. Beside the slices: all-reduces of frameworks, said by NCCL's on the machine's links,
-and operators that Vidur measured in the vLLM of 2024, with launches between them. |stated / measured - 1|, median / 90th percentile (signed median), in per cent.
+and operators that Vidur measured in the vLLM of 2024, with launches between them. |stated / measured - 1|, median / 90th
+percentile (signed median), in per cent; of several machines the median, and the least and the most.
+
+The kernel-time model was fitted to other tables of A100, H100, L40S and B200, from the same source: left out, they are not
+unseen by it. H200, GB200 and B300 are.
 """
 
 RUNS = """## Whole runs
@@ -42,20 +46,21 @@ RUNS = """## Whole runs
 held out and scored once, after the code was done. No number is fitted to a run.
 
 * **How a run is simulated.** Clients as many as requests at once; each sends its next request when its last one is answered.
-  The scheduler is the nearest version that is modelled, with the KV blocks that fit into 90 % of the memory beside the weights.
-  Lengths are drawn as the source says.
+  The scheduler is the nearest version that is modelled, with the KV blocks that fit into 90 % of the memory beside the
+  weights. Lengths are drawn as the source says.
 * **What is compared.** The sources do not say whether times are means or medians. On the visible half means agree, medians
   do not: simulated means of TTFT of Llama 70B on H100s are 15 % off in the median and simulated medians 38 %; the difference
   is the first requests, which come all at once. TTFT and TPOT are therefore means. p99 and tokens of output in a second are
   simulated, without a published number beside them.
-* **Options stated.** Of the runs of InferenceMAX all options of the engine are published. Of the others none are, and some
-  cannot be what their names say: of 112 clients with prompts of 1,000 and outputs of 100 tokens, 11 requests come with each
-  decoding step, whose prompts alone take longer than the published TPOT. They are shown, and are no measure of the simulator.
+* **Options stated.** Of the runs of InferenceMAX all options of the engine are published. Of the others none are, and those
+  of Llama 8B cannot be what their names say: with 112 clients, prompts of 1,000 and outputs of 100 tokens, 11 prompts come
+  with each decoding step, and computing them alone takes longer than the published TPOT. They are shown, and not counted.
 
 What the visible half shows: on H100s and H200s the tables carry whole runs. On B200s the published engine fuses all-reduces
 with norms and captures graphs of decode steps only, which the tables do not have, and its TTFT is longer than its kernels
 explain. With 32 requests of 8,192 tokens on two H100s the published TTFT is that of an engine without room for them all; the
-simulated one has room.
+simulated one has room. All-reduces of one version on eight H200s took twice as long as in any other, which runs do not show:
+the median of versions counts since then.
 """
 
 

@@ -85,7 +85,10 @@ def _times(operators: OperatorModel, name: str, weights: str, ways: int) -> Serv
     """Without collectives, which no slice holds out."""
     added, _, _ = costs("vllm")
     model = served(name, weights)
-    return assembled(operators, model, added, "vllm", ways, _Silent(operators, ways, None, ()), 8192, 256, False, True)
+    silent = _Silent(operators, ways, None, ())
+    return assembled(
+        operators, model, added, silent, engine="vllm", most_tokens=8192, most_requests=256, graphs=False, overlap=True
+    )
 
 
 class _Silent(Exchanges):

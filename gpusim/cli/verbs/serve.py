@@ -8,11 +8,12 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpusim.cli.options import Json
+from gpusim.cli.options import Json, output
 from gpusim.cli.output import emit, emit_json
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def verb(
     memory: Annotated[float, typer.Option(help="Share of the GPUs' memory that the engine takes.", min=0.01, max=1.0)] = 0.9,
     price: Annotated[float, typer.Option(help="Of a GPU hour; answers with the cost of a million tokens.", min=0.0)] = 0.0,
     seed: Annotated[int, typer.Option(help="Of the arrivals.", min=0)] = 0,
+    out: Annotated[Path | None, output("A folder for serving.json, requests.csv and a figure.")] = None,
     json: Json = False,
 ) -> None:
     """Serve requests with a model on a machine: latencies, goodput, memory; or the largest rate within objectives."""
@@ -58,10 +60,15 @@ def verb(
         max_seqs=max_seqs, max_tokens=max_tokens, block=block, memory=memory,
     )  # fmt: skip
     if json:
-        apart = {"limit": found.limit, "times_ns": found.times, "spread": found.spread, "tiers": found.tiers}
-        emit_json(found.metrics() | apart)
+        emit_json(found.values())
     else:
         _show(found)
+    if out is not None:
+        from gpusim.show.serving import save_answer
+
+        written = save_answer(found, out)
+        if not json:
+            typer.echo(f"{out}: {', '.join(path.name for path in written)}")
 
 
 def _show(found: ServingAnswer) -> None:
@@ -71,7 +78,7 @@ def _show(found: ServingAnswer) -> None:
     typer.echo(f"{spec.model} on {spec.machine}, {spec.engine}: {count} replica{'s' if count > 1 else ''}{split}; "
                f"room for {service.cached_tokens:,} tokens of keys and values")  # fmt: skip
     if found.search is not None:
-        _show_search(found)
+        typer.echo(found.searched())
     typer.echo(
         f"{numbers['finished']:,} of {numbers['requests']:,} requests finished in {numbers['makespan_ns'] / 1e9:.4g} s: "
         f"{numbers['requests_per_s']:.3g} a second, {numbers['output_tokens_per_s']:,.0f} tokens of output a second\n"
@@ -86,30 +93,17 @@ def _show(found: ServingAnswer) -> None:
         typer.echo(f"{tier['tier']}: {tier['stored']:,} chunks stored, {tier['loaded']:,} loaded, {tier['evicted']:,} evicted")
 
 
-def _show_search(found: ServingAnswer) -> None:
-    search = found.search
-    assert search is not None
-    if not search.best:
-        typer.echo(
-            f"No rate keeps the objectives: served one after the other, {search.alone:.1%} of the requests meet them, and "
-            f"{search.attainment:.0%} have to. What follows are the requests as they come."
-        )
-        return
-    fails = next((p for p in search.points if p.rate > search.best), None)
-    beyond = f"; at {fails.rate:.3g} it is {fails.attainment:.1%}" if fails is not None else ""
-    best = next(p for p in search.points if p.rate == search.best)
-    typer.echo(
-        f"Largest rate: {search.best:.3g} requests a second, at which {best.attainment:.1%} meet the objectives{beyond}."
-    )
-
-
 def _sentence(found: ServingAnswer, numbers: dict[str, float]) -> str:
     said = []
     if "goodput_per_s" in numbers:
-        said.append(f"{numbers['attainment']:.1%} meet the objectives: a goodput of {numbers['goodput_per_s']:.3g} requests a second.")
-    said.append(f"Limited by {found.limit}." if found.limit else "Nothing is used up.")
-    said.append(f"The GPUs are busy {numbers['busy_share']:.0%} of the time; keys and values take {numbers['kv_peak_share']:.0%} of "
-                f"their room at most.")  # fmt: skip
+        goodput = f"{numbers['goodput_per_s']:.3g} requests a second"
+        said.append(f"{numbers['attainment']:.1%} meet the objectives: a goodput of {goodput}.")
+    if found.limit:
+        said.append(f"Limited by {found.limit}.")
+    elif found.search is None:
+        said.append("Requests hardly ever wait: it bears more.")
+    rows, full = f"{numbers['step_requests']:.3g}", f"{numbers['kv_peak_share']:.0%}"
+    said.append(f"A step has {rows} requests on average; keys and values take {full} of their room at most.")
     if not math.isnan(numbers["hit_share"]) and numbers["hit_share"]:
         said.append(f"The prefix cache has {numbers['hit_share']:.1%} of the tokens looked up.")
     if numbers["tier_share"]:

@@ -1,4 +1,4 @@
-"""What a step costs: by a model of the machine (`machine.serving`), or given in a few numbers."""
+"""What a step costs where that is given in a few numbers: a constant, and times for each token and each pair that attends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 from gpusim.base.compiled import Placed, address, by_pointer, entry, tables_at
 from gpusim.base.tables import filled, signature
 from gpusim.engine.serving.tables import COST
-from gpusim.machine.serving.step import PARTS, step_interval, step_time
 from gpusim.policies.schedule.parts.tables import N_STEP, step_at
 
 
@@ -17,7 +16,6 @@ class StepCost:
     """Where the compiled cost of a step is, and the tables that it reads."""
 
     def __init__(self, function: Any, tables: Any, kind: Any) -> None:
-        self.tables = tables
         self._placed = Placed(tables, kind)
         self.own, self.address = self._placed.address, address(function, COST)
 
@@ -47,44 +45,3 @@ def linear(at: int, step: int) -> int:
 def linear_cost(step: float, prompt_token: float = 0.0, output_token: float = 0.0, attended: float = 0.0) -> StepCost:
     """Steps of so many ns each; for each token of a prompt, each request that decodes, each token that a token attends to."""
     return StepCost(linear, filled(LinearTables, {}, ns=np.array([step, prompt_token, output_token, attended])), LINEAR)
-
-
-@by_pointer
-class ModelledTables(NamedTuple):
-    """The numbers of `machine.serving.step`, the parts of the latest step, ns, and their sums over all steps."""
-
-    numbers: Annotated[Any, np.float64, "numbers"]
-    parts: Annotated[Any, np.int64, len(PARTS)]
-    summed: Annotated[Any, np.int64, len(PARTS)]
-
-
-MODELLED = signature(ModelledTables)
-modelled_at = tables_at(MODELLED)
-
-
-@entry(COST)
-def modelled(at: int, step: int) -> int:
-    """ns of the step whose composition stands at `step`."""
-    m, s = modelled_at(at), step_at(step)
-    ns = step_time(m.numbers, s.before, s.tokens, s.word[N_STEP], m.parts)
-    for part in range(m.parts.size):
-        m.summed[part] += m.parts[part]
-    return max(1, ns)
-
-
-class ModelledCost(StepCost):
-    """The step times of a model on a machine."""
-
-    def __init__(self, numbers: Any) -> None:
-        super().__init__(modelled, filled(ModelledTables, {}, numbers=numbers), MODELLED)
-
-    def parts(self) -> dict[str, int]:
-        """ns of all steps so far, by part."""
-        return dict(zip(PARTS, self.tables.summed.tolist(), strict=True))
-
-    def interval(self) -> tuple[float, float]:
-        """Between which multiples of their time all steps so far are, four times out of five."""
-        bounds = np.zeros(2)
-        step_interval(self.tables.numbers, self.tables.summed, bounds)
-        total = max(int(self.tables.summed.sum()), 1)
-        return float(bounds[0] / total), float(bounds[1] / total)

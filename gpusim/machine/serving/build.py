@@ -88,8 +88,8 @@ def step_times(
     added, version, _ = costs(engine)
     operators = operator_model(machine, added.framework, version, folder or installed())
     return assembled(
-        operators, model, added, engine, ways, Exchanges(operators, ways, topology, tuple(gpus)), most_tokens, most_requests,
-        graphs, added.overlap if overlap is None else overlap,
+        operators, model, added, Exchanges(operators, ways, topology, tuple(gpus)), engine=engine, most_tokens=most_tokens,
+        most_requests=most_requests, graphs=graphs, overlap=added.overlap if overlap is None else overlap,
     )  # fmt: skip
 
 
@@ -139,14 +139,14 @@ class Exchanges:
 
 
 def assembled(
-    operators: OperatorModel, model: ServedModel, added: EngineCosts, engine: str, ways: int, exchanges: Exchanges,
-    most_tokens: int, most_requests: int, graphs: bool, overlap: bool,
+    operators: OperatorModel, model: ServedModel, added: EngineCosts, exchanges: Exchanges, *, engine: str, most_tokens: int,
+    most_requests: int, graphs: bool, overlap: bool,
 ) -> ServedStepTimes:  # fmt: skip
     """The table of operators that were found."""
-    machine = operators.machine
+    machine, ways = operators.machine, exchanges.ways
     heads, kv_heads = model.heads_on(ways)
-    by_token = _by_token(operators, exchanges, model, ways, most_tokens)
-    by_request = _by_request(operators, exchanges, model, ways, most_requests)
+    by_token = _by_token(operators, exchanges, model, most_tokens)
+    by_request = _by_request(operators, exchanges, model, most_requests)
     captured = added.captured(most_requests) if graphs else []
     b, kv, q = np.exp2(np.arange(0, 11 * step.STEPS + 1) / step.STEPS), _octaves(18), _octaves(18)
     decode = operators.decode(model.cache, b[:, None], kv[None, :], heads, kv_heads, model.head_size)
@@ -166,9 +166,9 @@ def _octaves(count: int) -> F64:
     return np.exp2(np.arange(0, count * step.STEPS + 1) / step.STEPS)
 
 
-def _by_token(operators: OperatorModel, exchanges: Exchanges, model: ServedModel, ways: int, most: int) -> F64:
+def _by_token(operators: OperatorModel, exchanges: Exchanges, model: ServedModel, most: int) -> F64:
     """(3, most + 1) ns of products, collectives and other kernels of steps of 0, 1, ... tokens."""
-    m = np.arange(1.0, most + 1)
+    m, ways = np.arange(1.0, most + 1), exchanges.ways
     gemm = np.zeros(most)
     for shape in model.matrices(ways):
         gemm += shape.layers * operators.gemm(shape.dtype, m, shape.n, shape.k)
@@ -187,9 +187,9 @@ def _by_token(operators: OperatorModel, exchanges: Exchanges, model: ServedModel
     return np.concatenate([np.zeros((3, 1)), np.stack([gemm, collectives, other])], axis=1)
 
 
-def _by_request(operators: OperatorModel, exchanges: Exchanges, model: ServedModel, ways: int, most: int) -> F64:
+def _by_request(operators: OperatorModel, exchanges: Exchanges, model: ServedModel, most: int) -> F64:
     """(3, most + 1) ns of the head, its exchange, and sampling, for 0, 1, ... requests."""
-    n = np.arange(1.0, most + 1)
+    n, ways = np.arange(1.0, most + 1), exchanges.ways
     shape = model.head(ways)
     scores = n * model.vocabulary
     gathered = exchanges.ns(2.0 * scores) / 2 if ways > 1 else np.zeros(most)  # an all-gather is half of an all-reduce
@@ -212,7 +212,7 @@ def _bars(operators: OperatorModel, exchanges: Exchanges) -> tuple[list[float], 
     gemm = known[operators.basis("gemm")]["gemm"]
     attention = known[min((operators.basis(kind) for kind in ("decode", "prefill")), key=_rank)]["attention"]
     parts = [gemm, attention, exchanges.bars(), known[FORM]["other"], _HOST_BARS]
-    return [float(np.exp(p[0])) for p in parts], [float(np.exp(p[1])) for p in parts]
+    return [float(np.exp(min(p[0], 0.0))) for p in parts], [float(np.exp(max(p[1], 0.0))) for p in parts]
 
 
 def _rank(basis: str) -> int:

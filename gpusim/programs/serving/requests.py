@@ -60,7 +60,8 @@ def _numbers(text: str) -> dict[str, float]:
     least = {"prompt": 1, "output": 1, "requests": 1, "prefixes": 1}
     for key, value in numbers.items():
         if not least.get(key, 0) <= value <= MOST_TOKENS:
-            raise GpusimError(f"drawn requests cannot have {key}={value:g}", hint=f"from {least.get(key, 0)} to {MOST_TOKENS:,}")
+            hint = f"from {least.get(key, 0)} to {MOST_TOKENS:,}"
+            raise GpusimError(f"drawn requests cannot have {key}={value:g}", hint=hint)
     return numbers
 
 

@@ -1,12 +1,10 @@
-"""What a service does with its requests, as numbers and sentences: latencies, the largest rate, what limits it, what it costs."""
+"""What a service does with its requests, in numbers and sentences: latencies, largest rate, what limits it, what it costs."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
 
 from gpusim.base.errors import GpusimError
 from gpusim.base.units import parse_time
@@ -61,17 +59,50 @@ class ServingAnswer:
         return found
 
 
+    def values(self) -> dict[str, Any]:
+        """All that serving.json holds."""
+        words = {name: getattr(self.service.spec, name) for name in type(self.service.spec).__dataclass_fields__}
+        found: dict[str, Any] = {"service": words, "blocks": self.service.blocks, "replicas": len(self.service.groups)}
+        found |= {"metrics": self.metrics(), "limit": self.limit, "times_ns": self.times, "spread": self.spread}
+        found["tiers"] = list(self.tiers)
+        if self.search is not None:
+            found["rates"] = [{"rate_per_s": p.rate, "attainment": p.attainment} for p in self.search.points]
+        return found
+
+    def searched(self) -> str:
+        """What the search has found, as a sentence; "" without one."""
+        search = self.search
+        if search is None:
+            return ""
+        if not search.best:
+            return (
+                f"No rate keeps the objectives: served one after the other, {search.alone:.1%} of the requests meet them, and "
+                f"{search.attainment:.0%} have to. What follows are the requests as they come."
+            )
+        fails = next((p for p in search.points if p.rate > search.best), None)
+        beyond = f"; at {fails.rate:.3g} it is {fails.attainment:.1%}, {_misses(fails.served, self.slo)}" if fails else ""
+        best = next(p for p in search.points if p.rate == search.best)
+        return f"Largest rate: {search.best:.3g} requests a second, at which {best.attainment:.1%} meet the objectives{beyond}."
+
+
+def _misses(served: Served, slo: Objective) -> str:
+    """Which objective requests miss."""
+    late, slow = (served.ttft_ns() > slo.ttft_ns).mean(), (served.tpot_ns() > slo.tpot_ns).mean()
+    return f"where {late:.1%} miss that of the first token and {slow:.1%} that of further tokens"
+
+
 def answer(
     service: PreparedService, run: ServiceRun, slo: Objective, search: RateSearch | None = None, price: float = 0.0
 ) -> ServingAnswer:
     """Of a run that has ended."""
     served = run.result()
     costs: list[Any] = [engine.cost for engine in run.engines]
-    parts = [cost.parts() for cost in costs]
-    times = {name: sum(part[name] for part in parts) for name in parts[0]}
-    low, high = (float(np.mean(bounds)) for bounds in zip(*(cost.interval() for cost in costs), strict=True))
+    spent = [cost.spent() for cost in costs]
+    times = {name: sum(one.parts[name] for one in spent) for name in spent[0].parts}
+    total = max(sum(one.ns for one in spent), 1)
+    spread = sum(one.low for one in spent) / total, sum(one.high for one in spent) / total
     return ServingAnswer(
-        service, served, slo, times, (low, high), tuple(_tiers(run)), search, price, limited_by(service, served, times)
+        service, served, slo, times, spread, tuple(_tiers(run)), search, price, limited_by(service, served, times)
     )
 
 
@@ -86,20 +117,24 @@ def _tiers(run: ServiceRun) -> list[dict[str, Any]]:
 
 
 def limited_by(service: PreparedService, served: Served, times: dict[str, int]) -> str:
-    """What keeps the service from more, as a sentence; "" where nothing is used up."""
+    """What keeps the service from more, as a sentence; "" where requests hardly ever wait.
+
+    A GPU that is busy is no limit: steps take hardly longer with more requests in them, until they do.
+    """
     summary, samples = served.summary(), served.samples
-    waits = float((samples["waiting"] * samples["running"]).sum()) > 0
-    if summary["preemptions"] or (summary["kv_peak_share"] >= FULL and waits):
+    rows = max(samples["waiting"].shape[1], 1)
+    waiting, running = (float(samples[name].sum()) / rows for name in ("waiting", "running"))
+    if summary["preemptions"] or (summary["kv_peak_share"] >= FULL and waiting >= 1):
         return (
             f"memory for keys and values: at the fullest {summary['kv_peak_share']:.0%} of the blocks are in use, "
             f"{summary['preemptions']:.0f} requests were preempted"
         )
-    if samples["running"].size and samples["running"].max() >= FULL * service.spec.max_seqs:
-        return f"the scheduler's limit of {service.spec.max_seqs} requests at once"
-    if summary["busy_share"] < FULL:
+    if waiting < 1:
         return ""
+    if running >= FULL * service.spec.max_seqs * len(service.groups):
+        return f"the scheduler's limit of {service.spec.max_seqs} requests at once"
     part = max(times, key=lambda name: times[name])
-    return f"compute: the GPUs are busy {summary['busy_share']:.0%} of the time, most of it with {WORDS[part]}"
+    return f"compute: {waiting:,.0f} requests wait at a time, and steps spend most of their time with {WORDS[part]}"
 
 
 WORDS = {

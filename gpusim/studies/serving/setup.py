@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gpusim.base.errors import GpusimError
 from gpusim.base.text import join
 from gpusim.base.units import BYTES, parse, write
-from gpusim.engine.serving.costs import ModelledCost
+from gpusim.engine.serving.modelled import ModelledCost
 from gpusim.engine.serving.run import Engine, ServiceRun
 from gpusim.engine.serving.tiering import WHEN, CopyWay, KvStore, KvTier, dense
 from gpusim.machine.serving.build import ServedStepTimes, step_times
@@ -23,6 +23,9 @@ from gpusim.programs.zoo.served import served
 
 _TIER = re.compile(r"\s*(\w+)\s*\(([^,()]+)(?:,\s*(.+))?\)\s*")
 TIERS = ("host", "nvme")
+COSTED = ("vllm@", "sglang@")
+"""Engines whose CPU times are known; a scheduler without them costs what `LIKE` does."""
+LIKE = "vllm@0.33"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +40,9 @@ class ServiceSpec:
     tiers       memories below the GPUs for keys and values, nearest first: host(64 GiB) > nvme(1 TB, s3fifo); "": none
     when        what goes there: write_through, selective, write_back
     block       tokens of a block of the cache
-    max_seqs, max_tokens, max_len  requests that run at once; tokens of a step; tokens of the longest sequence, 0: of the requests
+    max_seqs    requests that run at once
+    max_tokens  tokens of a step
+    max_len     tokens of the longest sequence; 0: of the requests
     memory      share of each GPU's memory that the engine takes
     routing     which replica takes a request: least_busy or round_robin
     """
@@ -85,7 +90,7 @@ class PreparedService:
         most = spec.max_len or min(longest + 1, self.blocks * spec.block)
         limits = EngineLimits(self.blocks, spec.block, spec.max_seqs, spec.max_tokens, most)
         engines = [
-            Engine(f"replica {i}", get("schedule", spec.engine).start(named, limits), ModelledCost(self.times.table))
+            Engine(f"replica {i}", get("schedule", spec.engine).start(named, limits), ModelledCost(self.times))
             for i in range(len(self.groups))
         ]
         return ServiceRun(named, engines, routing=spec.routing, at_once=at_once, store=self._store(), log=log)
@@ -124,6 +129,7 @@ class PreparedService:
 
 def prepare(spec: ServiceSpec) -> PreparedService:
     """Checks the words and makes what all runs have in common.  Raises GpusimError with the reason."""
+    name = get("schedule", spec.engine).name
     topology = build.load(spec.machine)
     model = served(spec.model, spec.weights, spec.cache)
     model.divides(spec.tensor)
@@ -134,8 +140,8 @@ def prepare(spec: ServiceSpec) -> PreparedService:
     count = spec.replicas or most
     groups = tuple(topology.gpus[i * spec.tensor : (i + 1) * spec.tensor] for i in range(count))
     times = step_times(
-        model, topology.profile(groups[0][0]), spec.engine.partition("(")[0], spec.tensor, topology=topology, gpus=groups[0],
-        most_tokens=spec.max_tokens, most_requests=spec.max_seqs,
+        model, topology.profile(groups[0][0]), name if name.startswith(COSTED) else LIKE, spec.tensor, topology=topology,
+        gpus=groups[0], most_tokens=spec.max_tokens, most_requests=spec.max_seqs,
     )  # fmt: skip
     prepared = PreparedService(spec, topology, model, times, groups, _blocks(spec, topology, model))
     _check_tiers(prepared)
@@ -159,7 +165,7 @@ def _blocks(spec: ServiceSpec, topology: Topology, model: ServedModel) -> int:
 
 
 def step_bytes(model: ServedModel, spec: ServiceSpec) -> int:
-    """What the tensors of the largest step take on each GPU: its widest layer's, and the scores of all words in fp32 and 16 bits.
+    """What the tensors of the largest step take on each GPU: its widest layer's, and all words' scores in fp32 and 16 bits.
 
     An estimate; engines measure it by a step of `max_tokens` tokens when they start.
     """
@@ -206,7 +212,8 @@ def _check_tiers(service: PreparedService) -> None:
             there = machine.nodes[socket].capacity or 0 if tier.name == "host" else int(disk.capacity.value)
             if tier.size * replicas > there:
                 said = f"{replicas} x {write(tier.size, BYTES)}" if replicas > 1 else write(tier.size, BYTES)
-                raise GpusimError(f"{said} of keys and values do not fit the {tier.name} at {socket}, which has {write(there, BYTES)}")
+                has = write(there, BYTES)
+                raise GpusimError(f"{said} of keys and values do not fit the {tier.name} at {socket}, which has {has}")
 
 
 def _disk_links(gpu: str) -> tuple[str, str]:
