@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from gpusim.base.errors import GpusimError
 from gpusim.base.text import join
@@ -16,7 +17,7 @@ from gpusim.machine.serving.build import ServedStepTimes, step_times
 from gpusim.machine.serving.shape import ServedModel
 from gpusim.machine.topology import build, routes, transfers
 from gpusim.machine.topology.topology import Topology
-from gpusim.policies.registry import get
+from gpusim.policies.registry import of
 from gpusim.policies.schedule.parts.running import EngineLimits
 from gpusim.policies.schedule.parts.tables import RequestTable
 from gpusim.programs.zoo.served import served
@@ -45,6 +46,7 @@ class ServiceSpec:
     max_len     tokens of the longest sequence; 0: of the requests
     memory      share of each GPU's memory that the engine takes
     routing     which replica takes a request: least_busy or round_robin
+    use         files with policies of one's own, or the decorated objects, which `engine` and `tiers` may name
     """
 
     model: str
@@ -62,6 +64,11 @@ class ServiceSpec:
     max_len: int = 0
     memory: float = 0.9
     routing: str = "least_busy"
+    use: tuple[Any, ...] = ()
+
+    def policy(self, kind: str, name: str) -> Any:
+        """The policy of this name, one's own among them.  PolicyError when there is none."""
+        return of(*self.use).get(kind, name)
 
 
 @dataclass(frozen=True)
@@ -89,10 +96,9 @@ class PreparedService:
         longest = int((requests.prompt + requests.output).max())
         most = spec.max_len or min(longest + 1, self.blocks * spec.block)
         limits = EngineLimits(self.blocks, spec.block, spec.max_seqs, spec.max_tokens, most)
+        scheduler = spec.policy("schedule", spec.engine)
         engines = [
-            Engine(
-                f"replica {i}", get("schedule", spec.engine).start(named, limits), ModelledCost(self.times), self._swap(group)
-            )
+            Engine(f"replica {i}", scheduler.start(named, limits), ModelledCost(self.times), self._swap(group))
             for i, group in enumerate(self.groups)
         ]
         return ServiceRun(named, engines, routing=spec.routing, at_once=at_once, store=self._store(), log=log)
@@ -107,7 +113,8 @@ class PreparedService:
     def _store(self) -> KvStore | None:
         if not self.spec.tiers:
             return None
-        if not self.spec.engine.startswith("vllm@"):
+        scheduler = self.spec.policy("schedule", self.spec.engine)
+        if scheduler.entry.builtin and scheduler.name != "vllm":
             raise GpusimError(f"tiers below '{self.spec.engine}' are not modelled", hint="they are of vllm@0.11 and vllm@0.33")
         if self.spec.when not in WHEN:
             raise GpusimError(f"keys and values are not written '{self.spec.when}'", hint=join(tuple(WHEN)))
@@ -125,7 +132,7 @@ class PreparedService:
         socket = routes.nearest(machine, gpu, "socket")
         out, back = _way(machine, gpu, socket), _way(machine, socket, gpu)
         for tier in tiers_of(self.spec.tiers):
-            evict = get("evict", tier.policy)
+            evict = self.spec.policy("evict", tier.policy)
             if tier.name == "host":
                 yield KvTier(f"host of {gpu}", tier.size // len(group), evict, out, back)
                 continue
@@ -138,7 +145,7 @@ class PreparedService:
 
 def prepare(spec: ServiceSpec) -> PreparedService:
     """Checks the words and makes what all runs have in common.  Raises GpusimError with the reason."""
-    name = get("schedule", spec.engine).name
+    name = spec.policy("schedule", spec.engine).spec.partition("(")[0]
     topology = build.load(spec.machine)
     model = served(spec.model, spec.weights, spec.cache)
     model.divides(spec.tensor)
