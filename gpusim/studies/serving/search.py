@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from gpusim.base.errors import GpusimError
 from gpusim.policies.schedule.parts.tables import RequestTable
-from gpusim.programs.serving.requests import SECOND, at_rate
+from gpusim.programs.serving.drawn import SECOND
+from gpusim.programs.serving.requests import at_rate
 from gpusim.results.served import Objective, Served
 from gpusim.studies.serving.setup import PreparedService
 
