@@ -29,6 +29,9 @@ from gpusim.policies.builtin import aliases, builtin, files
 from gpusim.policies.decorators import MARK
 from gpusim.policies.entry import KINDS, MOST, Entry, Value, check_range, check_value, vector
 
+APART = {("vllm", "0.9"): "vllm_v0"}
+"""(name, version) -> the policy of a version that has a file of its own."""
+
 
 @dataclass(frozen=True, eq=False)
 class Registry:
@@ -80,7 +83,7 @@ class Registry:
         if isinstance(spec, str):
             name, given = parse(spec)
             name, _, version = name.partition("@")
-            return self.find(kind, name), given | ({"version": version} if version else {})
+            return self.find(kind, APART.get((name, version), name)), given | ({"version": version} if version else {})
         if isinstance(spec, Mapping):
             return self.find(kind, str(spec["name"])), dict(spec.get("params") or {})
         if not hasattr(spec, "name"):

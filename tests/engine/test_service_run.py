@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpusim.base.errors import GpusimError
+from gpusim.base.errors import GpusimError, PolicyError
 from gpusim.engine.serving import tables as t
 from gpusim.engine.serving.costs import linear_cost
 from gpusim.engine.serving.hit_rates import hit_rate
-from gpusim.engine.serving.run import Engine, ServiceRun
+from gpusim.engine.serving.run import BlockSwap, Engine, ServiceRun
 from gpusim.engine.serving.tiering import CopyWay, KvStore, KvTier, dense
 from gpusim.policies.registry import get
 from gpusim.policies.schedule.parts.running import EngineLimits, request_table
@@ -201,3 +201,46 @@ def test_hit_rates_by_hand(capacity: int, policy: str, found: int) -> None:
     requests = prompts((0, [1, 2, 3]), (0, [4, 5]), (0, [1, 2, 3]), (0, [1, 2, 3]))
     rate = hit_rate(requests, capacity, get("evict", policy))
     assert (rate.chunks, rate.found) == (11, found)
+
+
+def swapping(host: int, swap: BlockSwap | None) -> ServiceRun:
+    """Two requests of 8 tokens that make 5 each, in 23 slots: when both have made 4, one of them has to go."""
+    requests = request_table([0, 0], 8, 5)
+    limits = EngineLimits(blocks=22, block_size=1, max_seqs=8, max_tokens=64, max_len=32)
+    scheduler = get("schedule", f"vllm@0.9(preemption_mode=swap,num_cpu_blocks={host},watermark=0)").start(requests, limits)
+    return ServiceRun(requests, [Engine("one", scheduler, linear_cost(100.0), swap)])
+
+
+def test_swaps_are_part_of_the_step_that_they_come_before() -> None:
+    """Prompts until 100; 3 steps of both, the last slots of 22; out with 11 blocks, 5 + 11 * 2, and the other's last token:
+    until 100 + 300 + 127; in with them, 5 + 11 * 3, and a last token.
+    """
+    run = swapping(100, BlockSwap(5, 2.0, 3.0))
+    run.advance()
+    assert run.result().ended.tolist() == [527, 527 + 138]
+    assert run.result().preemptions.tolist() == [0, 1]
+
+
+def test_a_service_ends_where_the_real_engine_would() -> None:
+    with pytest.raises(PolicyError, match="finds no room in the host's memory"):
+        swapping(4, BlockSwap(5, 2.0, 3.0)).advance()
+    with pytest.raises(GpusimError, match="how long the swaps of one take is not given"):
+        swapping(100, None)
+
+
+def test_dynamic_batching_is_woken_when_a_request_has_waited() -> None:
+    """The first comes at 0 and waits 10 us for others; one comes at 4 us: both start at 10 us."""
+    served = serve(
+        request_table([0, 4000], 8, 1), scheduler="dynamic_batching(preferred_batch_size=4,max_queue_delay_us=10)",
+        cost=linear_cost(100.0),
+    ).result()  # fmt: skip
+    assert columns(served, "admitted", "ended") == [[10_000, 10_000], [10_100, 10_100]]
+
+
+def test_sglang_gives_a_request_up_that_has_no_room_alone_and_goes_on() -> None:
+    """Of 20 pages one is kept for the next token: the first request, which makes more than there is room for, is cut before."""
+    served = serve(
+        request_table([0, 1], [8, 8], [30, 4]), scheduler="sglang@0.5", cost=linear_cost(100.0),
+        limits=EngineLimits(blocks=20, block_size=1, max_seqs=8, max_tokens=64, max_len=100),
+    ).result()  # fmt: skip
+    assert served.made.tolist() == [10, 4]

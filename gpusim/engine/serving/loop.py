@@ -6,6 +6,8 @@ then do engines that stand still compose their next steps, so that these know of
 
 from __future__ import annotations
 
+from typing import Any
+
 from numba import types
 
 from gpusim.base.compiled import entry, function_at, kernel, outlined
@@ -31,6 +33,7 @@ from gpusim.engine.serving.tables import (
     SENT_FOR,
     SERVICE,
     STEP,
+    STOPPED,
     STUCK,
     WENT_AWAY,
     Service,
@@ -231,6 +234,15 @@ def reschedule(s: Service) -> None:
 
 
 @kernel
+def owe_swaps(engine: Any, step: StepTable) -> None:
+    """Blocks move between the device and the host before the next step computes anything: out, then in."""
+    took, count = 0.0, step.word[told.N_SWAPS]
+    for i in range(count):
+        took += step.swap[i, 1] * (engine.swap_out if step.swap[i, 2] == told.OUT else engine.swap_in)
+    engine.owed += round(took) + (engine.swap_latency if count else 0)
+
+
+@kernel
 def begin_step(s: Service, e: int) -> int:
     """Engine e, which stands still, begins its next step if anything can run; GOES_ON, or why Python is needed."""
     engine, now = s.engine[e], s.clock[0].now
@@ -243,7 +255,10 @@ def begin_step(s: Service, e: int) -> int:
     if rows == told.ASK:
         s.course[0].asking = 1 + e
         return ASK
+    if rows == told.STOPPED:
+        return STOPPED
     engine.woken, engine.wakes = 0, NEVER
+    owe_swaps(engine, step)
     end_requests(s, e, step)
     tiers.save(below, requests, step, e, engine.each, now)
     for i in range(step.word[told.N_LOADS]):
@@ -256,6 +271,8 @@ def begin_step(s: Service, e: int) -> int:
         note(s, PREEMPTED, step.preempted[i], e, 0)
         sample_preemption(s, e)
     if rows == 0:
+        # Who has given up blocks, or has been refused, leaves room for others.
+        engine.woken = int(step.word[told.N_PREEMPTED] + step.word[told.N_ENDED] > 0)
         if step.word[told.WAKE] > now:
             engine.wakes = step.word[told.WAKE]
         return GOES_ON
@@ -269,7 +286,8 @@ def begin_step(s: Service, e: int) -> int:
             note(s, ADMITTED, step.who[i], e, step.cached[step.who[i]])
         if x.made == 0:
             prompt += step.tokens[i]
-    took = as_cost(s.cost[e, 0], s.cost[e, 1])(engine.cost, engine.step)
+    took = as_cost(s.cost[e, 0], s.cost[e, 1])(engine.cost, engine.step) + engine.owed
+    engine.owed = 0
     engine.began, engine.ends = now, now + took
     engine.steps += 1
     engine.prompt_tokens += prompt
@@ -391,7 +409,8 @@ def serve_until(s: Service, until: int) -> int:
     """Serve up to, not including, time `until`, ns; returns why it stopped.
 
     FINISHED: nothing will happen any more.  STUCK: requests are under way, and nothing will.  ASK: the scheduler of engine
-    `asking - 1` is in Python.  LOG_FULL: the log is to be emptied.
+    `asking - 1` is in Python.  LOG_FULL: the log is to be emptied.  STOPPED: a real engine
+    would end with an error now.
     """
     clock, requests = s.clock[0], requests_at(s.requests[0])
     while True:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpusim.base.compiled import Placed, direct
-from gpusim.base.errors import GpusimError
+from gpusim.base.errors import GpusimError, PolicyError
 from gpusim.base.tables import filled, table
 from gpusim.engine.serving import tables as t
 from gpusim.engine.serving.costs import StepCost
@@ -18,13 +18,22 @@ from gpusim.engine.serving.tiering import KvStore, tier_tables
 from gpusim.engine.serving.tiers import TIERS
 from gpusim.engine.state import LINK
 from gpusim.policies.schedule.parts import tables as told
-from gpusim.policies.schedule.parts.running import Running
+from gpusim.policies.schedule.parts.running import NO_SWAP_SPACE, Running
 from gpusim.policies.schedule.parts.tables import NEVER, REFUSALS, REQUESTS, RequestTable
 from gpusim.results.served import EngineAccount, Served
 
 ROUTINGS = {"given": t.GIVEN, "round_robin": t.ROUND_ROBIN, "least_busy": t.LEAST_BUSY}
 ROWS, WIDTH = 2048, 1_000_000  # of the samples: so many at most, the first of so many ns
 LOG_ROWS = 1 << 18
+
+
+@dataclass(frozen=True)
+class BlockSwap:
+    """How long KV blocks take between a device and its host, ns: of all swaps of a step, of each block out and in."""
+
+    latency: int
+    out: float
+    back: float
 
 
 @dataclass
@@ -34,6 +43,7 @@ class Engine:
     name: str
     scheduler: Running
     cost: StepCost
+    swap: BlockSwap | None = None
 
 
 class ServiceRun:
@@ -70,6 +80,10 @@ class ServiceRun:
             row["own"], row["step"] = engine.scheduler.own, engine.scheduler.step_at
             row["cost"], row["ends"], row["wakes"] = engine.cost.own, NEVER, NEVER
             row["each"] = max(1, int(requests.piece[0]) // engine.scheduler.limits.block_size)
+            if engine.swap is not None:
+                row["swap_latency"], row["swap_out"], row["swap_in"] = engine.swap.latency, engine.swap.out, engine.swap.back
+            elif engine.scheduler.policy.values.get("preemption_mode") == "swap":
+                raise GpusimError(f"how long the swaps of {engine.name} take is not given", hint="give it a BlockSwap")
             engine.scheduler.step.word[told.TIERS] = told.ASYNC_LOADS if store is not None else 0
         for name, i in links.items():
             self.tables.link[i]["rate"] = store.rates[name] if store is not None else 0.0
@@ -95,6 +109,8 @@ class ServiceRun:
                 self._empty_log()
             elif reason == t.ASK:
                 self.engines[int(self.tables.course["asking"][0]) - 1].scheduler.answer(self.now)
+            elif reason == t.STOPPED:
+                raise PolicyError(*NO_SWAP_SPACE)
             elif reason == t.STUCK:
                 raise GpusimError(self._stuck())
             else:

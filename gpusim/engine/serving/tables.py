@@ -23,7 +23,7 @@ from gpusim.engine.state import CLOCK, FLOW, FLUID, LINK
 i4, i8, f8 = np.int32, np.int64, np.float64
 
 # Why `serve_until` came back.
-REACHED, FINISHED, ASK, LOG_FULL, STUCK = range(5)
+REACHED, FINISHED, ASK, LOG_FULL, STUCK, STOPPED = range(6)
 
 # What a step costs: the time of the step whose composition stands in the StepTable at an address, ns, at least 1.
 COST = types.int64(types.int64, types.int64)
@@ -37,6 +37,8 @@ ENGINE = record(
      ("ends", i8),                # of the step under way, NEVER without one
      ("began", i8),
      ("each", i8),                # blocks of its device in a chunk of the tiers
+     ("swap_latency", i8), ("swap_out", f8), ("swap_in", f8),  # ns of a step's swaps, and of each block
+     ("owed", i8),                # ns of swaps that its next step begins with
      ("wakes", i8),               # ns: its scheduler is asked again though nothing has happened, NEVER: it is not
      ("woken", i8),               # something has changed since its scheduler last found nothing to run
      ("under_way", i8),           # requests that it has and that have not ended

@@ -10,7 +10,7 @@ from gpusim.base.errors import GpusimError
 from gpusim.base.text import join
 from gpusim.base.units import BYTES, parse, write
 from gpusim.engine.serving.modelled import ModelledCost
-from gpusim.engine.serving.run import Engine, ServiceRun
+from gpusim.engine.serving.run import BlockSwap, Engine, ServiceRun
 from gpusim.engine.serving.tiering import WHEN, CopyWay, KvStore, KvTier, dense
 from gpusim.machine.serving.build import ServedStepTimes, step_times
 from gpusim.machine.serving.shape import ServedModel
@@ -90,10 +90,19 @@ class PreparedService:
         most = spec.max_len or min(longest + 1, self.blocks * spec.block)
         limits = EngineLimits(self.blocks, spec.block, spec.max_seqs, spec.max_tokens, most)
         engines = [
-            Engine(f"replica {i}", get("schedule", spec.engine).start(named, limits), ModelledCost(self.times))
-            for i in range(len(self.groups))
+            Engine(
+                f"replica {i}", get("schedule", spec.engine).start(named, limits), ModelledCost(self.times), self._swap(group)
+            )
+            for i, group in enumerate(self.groups)
         ]
         return ServiceRun(named, engines, routing=spec.routing, at_once=at_once, store=self._store(), log=log)
+
+    def _swap(self, group: tuple[str, ...]) -> BlockSwap:
+        """How long blocks take to the host and back: each GPU of a replica moves its own part, at once."""
+        socket = routes.nearest(self.topology, group[0], "socket")
+        size = float(self.model.token_bytes(self.spec.tensor)) * self.spec.block
+        out, back = _way(self.topology, group[0], socket), _way(self.topology, socket, group[0])
+        return BlockSwap(out.latency, size / out.rate, size / back.rate)
 
     def _store(self) -> KvStore | None:
         if not self.spec.tiers:

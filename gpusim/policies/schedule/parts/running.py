@@ -16,6 +16,7 @@ from gpusim.policies.schedule.parts.tables import (
     NEVER,
     REQUESTS,
     STEP,
+    STOPPED,
     UNKNOWN,
     VERB,
     RequestTable,
@@ -24,6 +25,7 @@ from gpusim.policies.schedule.parts.tables import (
 from gpusim.policies.verb_table import addresses
 
 I64 = npt.NDArray[np.int64]
+NO_SWAP_SPACE = ("the engine stops: a preempted request finds no room in the host's memory", "", "raise num_cpu_blocks")
 LEAST = {"blocks": 2, "block_size": 1, "max_seqs": 1, "max_tokens": 1, "max_len": 2}
 
 
@@ -159,8 +161,14 @@ class Running:
         return int(self._arrive(self.own, r, now))
 
     def compose(self, now: int = 0) -> int:
-        """The next step: rows of `step.who`, `tokens` and `before`; ASK_TIER when `below` has to be written first."""
-        return int(self._compose(self.own, 0, now))
+        """The next step: rows of `step.who`, `tokens` and `before`; ASK_TIER when `below` has to be written first.
+
+        Raises PolicyError where the real engine would end with an error.
+        """
+        rows = int(self._compose(self.own, 0, now))
+        if rows == STOPPED:
+            raise PolicyError(*NO_SWAP_SPACE)
+        return rows
 
     def answer(self, now: int = 0) -> None:
         """Have the scheduler's Python heard, after `compose` has said ASK; then `compose` goes on."""

@@ -10,7 +10,8 @@ a time in ns.
     arrive   the request comes; 0, or why it is refused (a word of REFUSALS)
     compose  the next step: how many rows of `who` it has, 0 when nothing can run, ASK_TIER when the loop has to write
              below[word[ASKED]] first, ASK when a scheduler in plain Python has to be heard; then it is called again.
-             Requests for which there is no room even alone may end here, refused: they stand in `ended`
+             Requests for which there is no room even alone may end here, refused: they stand in `ended`.  STOPPED where the
+             real engine would end with an error
     over     the step is over: its tokens are computed, requests that have all theirs make one more; how many have ended
     leave    the client goes away, between two steps
     loaded   what the request waited for has come: below[r] of its tokens are on the device
@@ -45,7 +46,7 @@ REFUSALS = (
 EMPTY, LONG_PROMPT, LONG_OUTPUT, NO_ROOM = range(1, len(REFUSALS))
 
 # Answers of `compose` beside a number of rows.
-ASK, ASK_TIER = -1, -2
+ASK, ASK_TIER, STOPPED = -1, -2, -3
 UNKNOWN = -1  # of below[r]: the tiers have not been asked
 
 OUT, IN = 0, 1  # the third number of a row of `swap`
@@ -101,7 +102,7 @@ class StepTable(NamedTuple):
     tokens: Annotated[Any, i8, "rows"]           # how many of its tokens are computed now,
     before: Annotated[Any, i8, "rows"]           # and how many were there before
     preempted: Annotated[Any, i8, "rows"]        # in order
-    ended: Annotated[Any, i8, "rows"]
+    ended: Annotated[Any, i8, "requests"]
     load: Annotated[Any, i8, "loads", 3]         # request, first token, token after the last
     swap: Annotated[Any, i8, "swaps", 3]         # request, blocks, OUT or IN
     evicted: Annotated[Any, i8, "evictions"]     # identities of blocks that left the prefix cache

@@ -29,7 +29,7 @@ def numbers(values: Mapping[str, Any]) -> list[float]:
     """The options of a version, then its rules; PolicyError for a version or a word that is not known."""
     version = str(values["version"])
     if version not in VERSIONS:
-        known = ", ".join(f"vllm@{v}" for v in VERSIONS)
+        known = ", ".join(f"vllm@{v}" for v in ("0.9", *VERSIONS))
         raise PolicyError(f"vLLM {version} is not modelled", hint=suggest(version, VERSIONS) or f"modelled are {known}")
     if version == "0.11" and (given := next((o for o, unset in NEWER.items() if values[o] != unset), "")):
         raise PolicyError(f"vLLM 0.11 has no option '{given}'", hint="vllm@0.33 has it")
