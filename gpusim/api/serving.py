@@ -9,7 +9,7 @@ from gpusim.base.yaml import find
 from gpusim.programs.serving.requests import at_rate, requests_of
 from gpusim.studies.serving.answer import ServingAnswer, answer, objective
 from gpusim.studies.serving.questions import ServedPoint, ServingQuestion, read, served
-from gpusim.studies.serving.search import ATTAINMENT, find_rate
+from gpusim.studies.serving.search import ATTAINMENT, find_rate, steady
 from gpusim.studies.serving.setup import ServiceSpec, prepare
 
 
@@ -46,7 +46,7 @@ def serve(
     asked, kept = requests_of(requests, count or None), objective(slo)
     search = find_rate(service, asked, kept, attainment=attainment, seed=seed) if find else None
     if search is not None and search.best:
-        rate = search.best
+        asked = steady(asked, search.best, seed)
     run = service.start(at_rate(asked, rate, seed) if rate else asked, at_once=at_once)
     run.advance()
     return answer(service, run, kept, search, price)
@@ -74,7 +74,7 @@ def row_of(point: ServedPoint, asked: ServingQuestion) -> dict[str, Any]:
         row["attainment"] = numbers["attainment"]
     row |= {f"{name} [ms]": numbers[f"{key}_ns"] / 1e6 for name, key in _NUMBERS.items()}
     row |= {"output [tokens/s]": numbers["output_tokens_per_s"], "preemptions": numbers["preemptions"]}
-    if numbers["hit_share"] or numbers["tier_share"]:
+    if numbers["hit_share"] > 0 or numbers["tier_share"] > 0:
         row |= {"cached": numbers["hit_share"], "from tiers": numbers["tier_share"]}
     if "cost_per_million_tokens" in numbers:
         row["cost of 1 M tokens"] = numbers["cost_per_million_tokens"]

@@ -49,7 +49,8 @@ def table(found: ServerRequests) -> RequestTable:
 def at_rate(requests: RequestTable, rate: float, seed: int | None = 0, count: int | None = None) -> RequestTable:
     """The same requests, from the first on again where `count` is more than there are, arriving `rate` a second.
 
-    They come as a Poisson process drawn from `seed`, or evenly without one.
+    They come as a Poisson process drawn from `seed`, or evenly without one.  What is there again has prompts of its own: it
+    finds nothing of the round before in a cache.
     """
     n = count or len(requests.arrival)
     row = np.arange(n) % len(requests.arrival)
@@ -58,10 +59,12 @@ def at_rate(requests: RequestTable, rate: float, seed: int | None = 0, count: in
     length = np.diff(requests.start)[row]
     start = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
     within = np.arange(start[-1]) - np.repeat(start[:-1], length)
+    rounds = np.repeat(np.arange(n) // len(requests.arrival), length)
+    identity = requests.identity[np.repeat(requests.start[:-1][row], length) + within]
     return request_table(
         arrival - arrival[0], requests.prompt[row], requests.output[row], priority=requests.priority[row],
         known=requests.known[row], start=start, piece=int(requests.piece[0]),
-        identity=requests.identity[np.repeat(requests.start[:-1][row], length) + within],
+        identity=identity + rounds * (int(requests.identity.max(initial=0)) + 1),
     )  # fmt: skip
 
 

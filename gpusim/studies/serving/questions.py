@@ -31,7 +31,7 @@ from gpusim.base.yaml.fields import STRICT, checked
 from gpusim.programs.serving.requests import at_rate, requests_of
 from gpusim.results.served import Objective
 from gpusim.studies.serving.answer import ServingAnswer, answer, objective
-from gpusim.studies.serving.search import ATTAINMENT, find_rate
+from gpusim.studies.serving.search import ATTAINMENT, find_rate, steady
 from gpusim.studies.serving.setup import ServiceSpec, prepare
 
 T = TypeVar("T")
@@ -141,7 +141,7 @@ def _one(question: ServingQuestion, spec: ServiceSpec, word: str, rate: float, a
     search = None
     if question.find:
         search = find_rate(service, asked, question.slo, attainment=question.attainment, seed=question.seed)
-        rate = search.best
+        asked = steady(asked, search.best, question.seed) if search.best else asked
     run = service.start(at_rate(asked, rate, question.seed) if rate else asked, at_once=at_once)
     run.advance()
     return answer(service, run, question.slo, search, question.price)
