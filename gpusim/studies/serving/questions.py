@@ -84,7 +84,7 @@ class ServingQuestion:
 
     def axes(self) -> dict[str, tuple[Any, ...]]:
         """What has several values, in the order of the file's keys."""
-        found = {f.name: getattr(self.service, f.name) for f in fields(self.service)}  # type: ignore[arg-type]
+        found = {f.name: getattr(self.service, f.name) for f in fields(self.service)}
         found |= {name: getattr(self, name) for name in ("requests", "rate", "at_once")}
         return {name: values for name, values in found.items() if len(values) > 1}
 
@@ -127,7 +127,7 @@ def served(question: ServingQuestion, tell: Callable[[ServedPoint], None] | None
 
 
 def _combinations(question: ServingQuestion) -> Iterator[tuple[ServiceSpec, str, float, int, dict[str, Any]]]:
-    names = [f.name for f in fields(question.service)]  # type: ignore[arg-type]
+    names = [f.name for f in fields(question.service)]
     own = [getattr(question.service, name) for name in names]
     axes = question.axes()
     for values in product(*own, question.requests, question.rate, question.at_once):
