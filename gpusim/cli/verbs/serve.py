@@ -89,7 +89,7 @@ def _answer_question(word: str, out: Path | None, json: bool) -> None:
         emit_json({"question": asked.question, "rows": rows})
     else:
         typer.echo(f"{asked.question}\n")
-        emit(rows)
+        emit(rows, columns=list(dict.fromkeys(name for row in rows for name in row)))
     if out is not None:
         save_rows(rows, out / "summary.csv")
         if not json:
