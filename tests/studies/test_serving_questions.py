@@ -80,6 +80,14 @@ def test_fewer_bits_bear_more() -> None:
 
 
 @pytest.mark.slow
+def test_engines_that_compute_no_prompts_keep_tokens_coming() -> None:
+    found = by("prefill", "prefill")
+    for count in (3, 4, 5):
+        assert found[count]["TPOT p99 [ms]"] < found[0]["TPOT p99 [ms]"]
+        assert found[count]["TTFT p50 [ms]"] > found[0]["TTFT p50 [ms]"] and found[count]["from tiers"] == 1
+
+
+@pytest.mark.slow
 def test_what_is_swapped_need_not_be_computed_again() -> None:
     found = by("preemption", "machine", "engine")
     for machine in ("a100-pcie-40gb", "h100-sxm-80gb", "gh200-96gb"):
