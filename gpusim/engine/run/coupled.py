@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from gpusim.engine.run.simulate import Simulation
 from gpusim.engine.state import PROCESSES, Processes
 from gpusim.machine.topology.connections import Connections, Meeting
 from gpusim.machine.topology.sharing import SharedLink
+from gpusim.trace.trace import I64
 
 
 class Coupled(SideBySide):
@@ -28,15 +29,16 @@ class Coupled(SideBySide):
     def __init__(self, simulations: Sequence[Simulation], between: Connections) -> None:
         self.between = between
         routes = _share(simulations, between)
-        for p, simulation in enumerate(simulations):
-            simulation.program = _with_meetings(simulation.program, p, between.meetings)
+        meets = _meets([len(simulation.program.duration) for simulation in simulations], between.meetings)
+        for simulation, starts, mine in zip(simulations, meets.starts, meets.operators, strict=True):
+            simulation.program = _with_meetings(simulation.program, starts, mine)
         super().__init__(simulations, lookahead=0)
         rows, coming = self.processes.rows, self.processes.next
         each = [Processes(rows[p : p + 1], coming[p : p + 1], table(1, state.TURN)) for p in range(len(simulations))]
         for one in each:
             one.turn["lookahead"] = state.NEVER
         self._each = [Placed(one, PROCESSES) for one in each]
-        self.fabric = _fabric(between.meetings, routes, [placed.address for placed in self._each])
+        self.fabric = _fabric(between.meetings, meets.meetings, routes, [placed.address for placed in self._each])
 
     def _step(self, until: int) -> tuple[int, int]:
         loop = direct(run_coupled)
@@ -103,16 +105,33 @@ def _reroute(simulation: Simulation, passed: Sequence[Sequence[int]], routes: li
         routes += [passed[own][0] for own in route[end : end + memory]]
 
 
-def _with_meetings(program: Any, p: int, meetings: Sequence[Meeting]) -> Any:
-    """The p-th program's tables, with the meetings of its operators."""
-    mine = [(operator, k) for k, meeting in enumerate(meetings) for q, operator in meeting.members if q == p]
-    meets, carried = np.full(len(program.duration), -1, np.int64), program.carried.copy()
-    for operator, k in mine:
-        meets[operator], carried[1, operator] = k, state.MEETS
-    return program._replace(meets=meets, carried=carried)
+class _Meets(NamedTuple):
+    """Which meetings each operator has: of each program where they begin, which operators have any; and all meetings."""
+
+    starts: list[I64]
+    operators: list[I64]
+    meetings: I64
 
 
-def _fabric(meetings: Sequence[Meeting], routes: Sequence[Sequence[int]], programs: Sequence[int]) -> Fabric:
+def _meets(operators: Sequence[int], meetings: Sequence[Meeting]) -> _Meets:
+    rows = sorted((p, operator, k) for k, meeting in enumerate(meetings) for p, operator in meeting.members)
+    program, operator, meeting = np.array(rows, np.int64).reshape(-1, 3).T
+    first = np.searchsorted(program, np.arange(len(operators)))
+    mine = [operator[program == p] for p in range(len(operators))]
+    starts = [at + np.searchsorted(own, np.arange(count + 1)) for at, own, count in zip(first, mine, operators, strict=True)]
+    return _Meets(starts, mine, meeting)
+
+
+def _with_meetings(program: Any, starts: I64, operators: I64) -> Any:
+    """A program's tables, with the meetings of its operators."""
+    carried = program.carried.copy()
+    carried[1, operators] = state.MEETS
+    return program._replace(meets=starts, carried=carried)
+
+
+def _fabric(
+    meetings: Sequence[Meeting], of_operators: I64, routes: Sequence[Sequence[int]], programs: Sequence[int]
+) -> Fabric:
     rows, first = table(max(1, len(meetings)), RENDEZVOUS), 0
     rows["begins"] = state.NEVER
     for met, meeting, route in zip(rows, meetings, routes, strict=False):
@@ -123,4 +142,5 @@ def _fabric(meetings: Sequence[Meeting], routes: Sequence[Sequence[int]], progra
     return filled(
         Fabric, {"members": max(1, first), "K + 1": len(meetings) + 1}, programs=np.array(programs, np.int64),
         run=np.array([address(run_until, RUN)], np.int64), rendezvous=rows,
+        meetings=np.ascontiguousarray(of_operators) if len(of_operators) else np.zeros(1, np.int64),
     )  # fmt: skip

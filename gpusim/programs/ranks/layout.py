@@ -11,7 +11,7 @@ from gpusim.base.errors import GpusimError, suggest
 
 NO_LAYOUT = "none"
 DEGREES = ("data", "tensor", "pipeline", "microbatches")
-_STEPS = re.compile(r"pipeline([+-]\d+)")
+_STEPS = re.compile(r"pipeline(?:_[a-z]+)?([+-]\d+)")
 _UNKNOWN = {
     "sequence": "sequence parallelism is not simulated", "expert": "expert parallelism is not simulated",
     "context": "context parallelism is not simulated",
