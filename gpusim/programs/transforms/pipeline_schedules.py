@@ -50,18 +50,32 @@ def check_schedule(schedule: str, shape: Pipeline) -> None:
         raise GpusimError("an interleaved schedule has several runs of layers on each stage", hint="chunks=2, or more")
     if shape.microbatches % shape.stages:
         raise GpusimError(
-            f"an interleaved schedule takes microbatches in groups of as many as there are stages, and {shape.microbatches} are "
-            f"no multiple of {shape.stages}"
+            f"an interleaved schedule takes microbatches in groups of as many as there are stages, {shape.stages}, and "
+            f"{shape.microbatches} is no multiple of that"
         )  # fmt: skip
 
 
-def batched(schedule: str, done: StagePass, following: StagePass) -> bool:
-    """Whether what the one pass has made is sent in one batch with the receiving of what the next one needs.
+def rounds(schedule: str, shape: Pipeline, stage: int) -> list[list[StagePass]]:
+    """Between what a stage, from 0, exchanges: one pass without gradients of weights, or a forward and a backward.
+
+    In the steady state of an interleaved schedule Megatron-LM exchanges once for both
+    (`send_forward_backward_recv_forward_backward`): what a stage receives then the stage before has sent in its round before.
+    """
+    each = [one for one in passes_of_stage(schedule, shape, stage) if one.kind != WEIGHTS]
+    warm = min(_warm_chunks(shape, stage), len(each) // 2) if schedule == INTERLEAVED else len(each)
+    turns = each[warm : len(each) - warm]
+    return [[one] for one in each[:warm]] + [list(pair) for pair in zip(turns[::2], turns[1::2], strict=True)] + [
+        [one] for one in each[max(warm, len(each) - warm) :]
+    ]
+
+
+def batched(schedule: str, done: list[StagePass], following: list[StagePass]) -> bool:
+    """Whether what the one round has made is sent in one batch with the receiving of what the next one needs.
 
     Megatron-LM: always under the interleaved schedule (`send_forward_recv_forward`), else where the direction changes
     (`send_forward_recv_backward`).  Source: megatron/core/pipeline_parallel/schedules.py.
     """
-    return schedule == INTERLEAVED or (schedule != GPIPE and done.kind != following.kind)
+    return schedule == INTERLEAVED or (schedule != GPIPE and done[-1].kind != following[0].kind)
 
 
 def _gpipe(shape: Pipeline, stage: int) -> list[StagePass]:
@@ -88,7 +102,12 @@ def _interleaved(shape: Pipeline, stage: int) -> list[StagePass]:
     turns = [(k // (p * v) * p + k % p, k % (p * v) // p) for k in range(shape.microbatches * v)]
     forwards = [StagePass(FORWARD, i, chunk) for i, chunk in turns]
     backwards = [StagePass(BACKWARD, i, v - 1 - chunk) for i, chunk in turns]
-    return _in_turn(forwards, backwards, 2 * (p - stage - 1) + (v - 1) * p)
+    return _in_turn(forwards, backwards, _warm_chunks(shape, stage))
+
+
+def _warm_chunks(shape: Pipeline, stage: int) -> int:
+    """Forwards of an interleaved schedule before the first backward's turn, as of Megatron-LM."""
+    return 2 * (shape.stages - stage - 1) + (shape.chunks - 1) * shape.stages
 
 
 def _zero_bubble(shape: Pipeline, stage: int) -> list[StagePass]:
