@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from gpusim.trace.exchanges import RECEIVE, SEND, Exchange, parse_exchanges
 from gpusim.trace.trace import Trace
 
 Members = Callable[[int, str], tuple[int, ...]]  # (rank, group) -> its ranks
+_STEPS = re.compile(r"[+-]?\d+$")
 _Group = tuple[str, tuple[int, ...]]  # of pairs the name without steps, by which one communicator is told from another; ranks
 Call = tuple[int, Exchange]  # an operator, and what it exchanges
 
@@ -50,7 +52,7 @@ def matched(programs: Sequence[Trace], members: Members) -> list[Matched]:
 def _group(rank: int, operator: int, said: Exchange, members: Members) -> _Group:
     ranks = members(rank, said.group)
     if said.kind in (SEND, RECEIVE):
-        return said.group.rstrip("+-,0123456789") or SEND, (rank, *ranks) if said.kind == SEND else (*ranks, rank)
+        return _STEPS.sub("", said.group), (rank, *ranks) if said.kind == SEND else (*ranks, rank)
     if rank not in ranks:
         raise TraceError(f"operator {operator} of rank {rank} calls group {said.group}, of which it is no rank")
     return "", ranks

@@ -10,8 +10,8 @@ import numpy as np
 from gpusim.programs.transforms.parameters import side_stream
 from gpusim.programs.transforms.pipeline_schedules import Pipeline
 from gpusim.trace.edit import Edit, Mask, begun, issued
-from gpusim.trace.roles import BACKWARD, FORWARD, lives, phase_kinds
-from gpusim.trace.trace import ALLOC, COLLECTIVE, I64, OP, PHASE, Trace
+from gpusim.trace.roles import BACKWARD, DEFERRED, FORWARD, TEMPORARY, lives, phase_kinds, roles
+from gpusim.trace.trace import ALLOC, COLLECTIVE, FREE, I64, OP, PHASE, Trace
 
 RECEIVED, SENT = "gpusim::receive", "gpusim::send"
 NEAR_FORWARD, NEAR_BACKWARD = "pipeline_forward", "pipeline_backward"
@@ -52,6 +52,7 @@ def exchange(edit: Edit, parts: ModelParts, shape: Pipeline, stage: int) -> None
     if shape.chunks > 1:
         _mark_parts(edit, begins)
     stream, apart = side_stream(trace), 1
+    sent = np.full(trace.tensors, -1, np.int64)
     for way in _ways(trace, parts, shape):
         source, target = way.source % shape.stages, way.target % shape.stages
         if stage not in (source, target):
@@ -61,8 +62,11 @@ def exchange(edit: Edit, parts: ModelParts, shape: Pipeline, stage: int) -> None
         if stage == target:
             _receive(edit, way, begins[way.of_pass, way.target], source - stage, on)
         else:
-            _send(edit, way, ends[way.of_pass, way.source], target - stage, on)
+            place = ends[way.of_pass, way.source]
+            _operators(edit, way, place, target - stage, on, receives=False)
+            np.maximum.at(sent, way.tensor, place)
         apart += not near
+    _free_sent(edit, sent, parts.part % shape.stages == stage)
 
 
 def _own_stretches(trace: Trace, parts: ModelParts, shape: Pipeline, stage: int) -> tuple[I64, I64]:
@@ -77,16 +81,23 @@ def _own_stretches(trace: Trace, parts: ModelParts, shape: Pipeline, stage: int)
 
 
 def _mark_parts(edit: Edit, begins: I64) -> None:
-    """One mark of the phase for each own part of a pass: the phase's own for the first, new ones for the others."""
+    """One mark of the phase for each own part of a pass: the phase's own for the first, new ones for the others.
+
+    Temporary tensors of backward that outlive a mark say so, and are no gradients of parameters.
+    """
     trace, kinds = edit.trace, phase_kinds(edit.trace)
     marks = np.flatnonzero(trace.kind == PHASE)
     again = np.zeros(trace.events, bool)
     again[marks] = ((kinds[marks] == FORWARD) | (kinds[marks] == BACKWARD)) & (kinds[marks - 1] == kinds[marks])
     edit.drop_events(again)
+    born, died = lives(trace)
+    temporary = (kinds[born] == BACKWARD) & (roles(trace) == TEMPORARY)
     for one in begins:
         place = np.sort(one[one >= 0])
         if len(place) > 1:
             edit.insert(place[1:], PHASE, trace.arg[marks[np.searchsorted(marks, place[0]) - 1]])
+            outlives = np.searchsorted(place, born) < np.searchsorted(place, died)
+            edit["category"][temporary & outlives] = edit.name("categories", DEFERRED)
 
 
 def _ways(trace: Trace, parts: ModelParts, shape: Pipeline) -> Iterator[_Way]:
@@ -124,9 +135,22 @@ def _receive(edit: Edit, way: _Way, place: I64, steps: int, stream: int) -> None
     _operators(edit, way, place, steps, stream, receives=True)
 
 
-def _send(edit: Edit, way: _Way, place: I64, steps: int, stream: int) -> None:
-    """One operator for each pass, before these events."""
-    _operators(edit, way, place, steps, stream, receives=False)
+def _free_sent(edit: Edit, sent: I64, own: Mask) -> None:
+    """What this stage has no use for any more once it is sent is freed then, and not when others have no use for it.
+
+    sent   (T,) the event before which it is sent, -1: never
+    """
+    trace = edit.trace
+    last = np.full(trace.tensors, -1)
+    for start, ids in ((trace.read_start, trace.read_id), (trace.write_start, trace.write_id)):
+        mine = np.repeat(own, np.diff(start))
+        np.maximum.at(last, ids[mine], issued(trace)[np.repeat(np.arange(trace.ops), np.diff(start))[mine]])
+    _, died = lives(trace)
+    early = np.flatnonzero((sent >= 0) & (died < trace.events) & (died > sent) & (last < sent))
+    gone = np.zeros(trace.events, bool)
+    gone[died[early]] = True
+    edit.drop_events(gone)
+    edit.insert(sent[early], FREE, early)
 
 
 def _operators(edit: Edit, way: _Way, place: I64, steps: int, stream: int, receives: bool) -> None:
