@@ -56,7 +56,10 @@ def _own_part(trace: Trace, shape: Pipeline, stage: int) -> Trace:
     passing = (kinds == FORWARD) | (kinds == BACKWARD)
     of_pass = np.cumsum(np.diff(np.where(passing, kinds, -1), prepend=-1) != 0)
     at = _parts(trace, kinds, of_pass, shape.stages * shape.chunks)
-    own = at % shape.stages == stage
+    everywhere = _without_parameters(trace, kinds == FORWARD, of_pass)
+    own = passing & (at % shape.stages == stage) & ~everywhere
+    own |= everywhere & _leading_to(trace, own)
+    at[own & everywhere] = stage
     edit = Edit(trace)
     edit.drop_operators(passing & ~own)
 
@@ -78,7 +81,7 @@ def _own_part(trace: Trace, shape: Pipeline, stage: int) -> Trace:
         whole = touched(trace, side, trace.size)
         share = np.divide(touched(trace, side, left), whole, out=np.ones(trace.ops), where=whole > 0)
         edit[column][step] = (getattr(trace, column) * share)[step]
-    exchange(edit, ModelParts(at, np.where(passing, of_pass, -1), kinds == BACKWARD), shape, stage)
+    exchange(edit, ModelParts(at, np.where(passing, of_pass, -1), kinds == BACKWARD, own, everywhere), shape, stage)
     return edit.finish()
 
 
@@ -99,6 +102,34 @@ def _parts(trace: Trace, kinds: I64, of_pass: I64, parts: int) -> I64:
     far[np.arange(trace.ops) > final[of_pass]] = last
     far = np.maximum.accumulate(of_pass * parts + far) - of_pass * parts
     return np.asarray(np.where(kinds == BACKWARD, last - far, far))
+
+
+def _without_parameters(trace: Trace, forward: Mask, of_pass: I64) -> Mask:
+    """(O,) operators before the blocks that need no parameter, directly or not: tables of positions, masks.
+
+    Every stage has its own of them, as it has the inputs.
+    """
+    inside = np.flatnonzero(blocks(trace, np.flatnonzero(forward))[trace.module] >= 0)
+    first = np.full(int(of_pass.max()) + 1, 0)
+    first[of_pass[inside[::-1]]] = inside[::-1]
+    learned = roles(trace) == PARAMETER  # or follows from one
+    if "buffer" in trace.categories:
+        learned &= trace.category != trace.categories.index("buffer")
+    found = np.zeros(trace.ops, bool)
+    for o in np.flatnonzero(forward & (np.arange(trace.ops) < first[of_pass])).tolist():
+        found[o] = not learned[trace.read_id[trace.read_start[o] : trace.read_start[o + 1]]].any()
+        learned[trace.write_id[trace.write_start[o] : trace.write_start[o + 1]]] |= not found[o]
+    return found
+
+
+def _leading_to(trace: Trace, operators: Mask) -> Mask:
+    """(O,) operators whose results these read, directly or not."""
+    wanted, found = np.zeros(trace.tensors, bool), np.zeros(trace.ops, bool)
+    for o in range(trace.ops - 1, -1, -1):
+        found[o] = wanted[trace.write_id[trace.write_start[o] : trace.write_start[o + 1]]].any()
+        if found[o] or operators[o]:
+            wanted[trace.read_id[trace.read_start[o] : trace.read_start[o + 1]]] = True
+    return found
 
 
 def _touched_by(trace: Trace, operators: Mask) -> Mask:

@@ -23,11 +23,15 @@ class ModelParts(NamedTuple):
     part      (O,) of each operator, from 0: the p-th is on stage p modulo stages
     of_pass   (O,) the number of the pass, forward or backward; -1 outside of any
     backward  (O,)
+    own       (O,) of this stage
+    everywhere  (O,) those that each stage has for itself
     """
 
     part: I64
     of_pass: I64
     backward: Mask
+    own: Mask
+    everywhere: Mask
 
 
 class _Way(NamedTuple):
@@ -48,7 +52,7 @@ def exchange(edit: Edit, parts: ModelParts, shape: Pipeline, stage: int) -> None
     sent once to a stage, for all of its parts.
     """
     trace = edit.trace
-    begins, ends = _own_stretches(trace, parts, shape, stage)
+    begins, ends = _own_stretches(trace, parts, shape)
     if shape.chunks > 1:
         _mark_parts(edit, begins)
     stream, apart = side_stream(trace), 1
@@ -66,12 +70,12 @@ def exchange(edit: Edit, parts: ModelParts, shape: Pipeline, stage: int) -> None
             _operators(edit, way, place, target - stage, on, receives=False)
             np.maximum.at(sent, way.tensor, place)
         apart += not near
-    _free_sent(edit, sent, parts.part % shape.stages == stage)
+    _free_sent(edit, sent, parts.own)
 
 
-def _own_stretches(trace: Trace, parts: ModelParts, shape: Pipeline, stage: int) -> tuple[I64, I64]:
+def _own_stretches(trace: Trace, parts: ModelParts, shape: Pipeline) -> tuple[I64, I64]:
     """(passes, parts) the event with which each own part of a pass begins, and the one after its last operator."""
-    own = np.flatnonzero((parts.of_pass >= 0) & (parts.part % shape.stages == stage))
+    own = np.flatnonzero((parts.of_pass >= 0) & parts.own)
     size = int(parts.of_pass.max()) + 1, shape.stages * shape.chunks
     first, last = np.full(size, trace.ops), np.full(size, -1)
     np.minimum.at(first, (parts.of_pass[own], parts.part[own]), own)
@@ -109,7 +113,7 @@ def _ways(trace: Trace, parts: ModelParts, shape: Pipeline) -> Iterator[_Way]:
     source, target = parts.part[made_by], parts.part[reader]
     crosses = np.flatnonzero(
         (made_by >= 0) & (parts.of_pass[reader] >= 0) & (parts.of_pass[made_by] == parts.of_pass[reader])
-        & (source % shape.stages != target % shape.stages)
+        & (source % shape.stages != target % shape.stages) & ~parts.everywhere[made_by] & ~parts.everywhere[reader]
     )  # fmt: skip
     key = (parts.of_pass[reader] * trace.tensors + trace.read_id)[crosses] * shape.stages + target[crosses] % shape.stages
     crosses = crosses[np.unique(key, return_index=True)[1]]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -19,12 +22,15 @@ from gpusim.programs.transforms.pipeline_schedules import (
     batched,
     passes_of_stage,
     rounds,
+    seen_arrived,
 )
 from gpusim.programs.transforms.weight_gradients import weight_operators
 from gpusim.trace import roles
 from gpusim.trace.edit import Edit, Mask
-from gpusim.trace.exchanges import BATCHED
+from gpusim.trace.exchanges import BATCHED, parse_exchange
 from gpusim.trace.trace import ALLOC, COLLECTIVE, FREE, I64, OP, PHASE, Trace
+
+_FAR = re.compile(r"pipeline_\d+_to_(\d+)[+-]\d+")
 
 
 class _Segment(NamedTuple):
@@ -46,8 +52,10 @@ def in_order(trace: Trace, schedule: str, shape: Pipeline, stage: int) -> Trace:
     edit, gone = Edit(trace), np.zeros(trace.events, bool)
     for begin, end in zip(*passes(trace), strict=True):
         gone[begin:end] = True
-        woven = _Woven(edit)
-        _weave(woven, order, rounds(schedule, shape, stage), _segments(trace, begin, end, shape, later), schedule)
+        segments = _segments(trace, begin, end, shape, later)
+        arrivals = _known_to_arrive(trace, segments, order, partial(seen_arrived, schedule, shape, stage))
+        woven = _Woven(edit, arrivals)
+        _weave(woven, order, rounds(schedule, shape, stage), segments, schedule)
         woven.insert(begin)
     edit.drop_events(gone)
     return edit.finish()
@@ -118,6 +126,26 @@ def _is(trace: Trace, events: I64, name: str) -> Mask:
     return np.asarray((operators >= 0) & (np.append(trace.op, -2)[operators] == number))
 
 
+def _known_to_arrive(
+    trace: Trace, segments: dict[StagePass, _Segment], order: list[StagePass],
+    seen: Callable[[int, StagePass], StagePass | None],
+) -> dict[int, StagePass | None]:  # fmt: skip
+    """Tensors that are sent to parts that are no neighbours: the own pass that shows that they have arrived, if any does."""
+    found: dict[int, StagePass | None] = {}
+    turn = {one: n for n, one in enumerate(order)}
+    for one, segment in segments.items():
+        for event in segment.tail[_is(trace, segment.tail, SENT)].tolist():
+            operator = int(trace.arg[event])
+            far = _FAR.fullmatch(parse_exchange(trace.exchanges[int(trace.exchange[operator])]).group)
+            if far is None:
+                continue
+            after = seen(int(far[1]), one)
+            for tensor in trace.read_id[trace.read_start[operator] : trace.read_start[operator + 1]].tolist():
+                both = (after, found.get(tensor, after))
+                found[tensor] = None if None in both else max(both, key=lambda each: turn[each])  # type: ignore[index]
+    return found
+
+
 def _weave(
     woven: _Woven, order: list[StagePass], through: list[list[StagePass]], segments: dict[StagePass, _Segment], schedule: str
 ) -> None:
@@ -129,20 +157,26 @@ def _weave(
             woven.release()
         woven.mark(segments[one].phase)
         woven.take(segments[one].body)
+        woven.arrived(one)
         if one in closes:
             done, following = closes[one]
             together = bool(following) and batched(schedule, done, following)
             woven.exchange([segments[one] for one in done], [segments[one] for one in following], together)
     woven.release()
+    woven.arrived(None)
 
 
 class _Woven:
-    """The events of a step in another order."""
+    """The events of a step in another order.
 
-    def __init__(self, edit: Edit) -> None:
-        self.edit, self.trace, self.phase = edit, edit.trace, -1
+    known   (passes) of tensors that are sent to no neighbour: the own pass that shows that they have arrived
+    """
+
+    def __init__(self, edit: Edit, known: Mapping[int, StagePass | None]) -> None:
+        self.edit, self.trace, self.phase, self._known = edit, edit.trace, -1, known
         self._parts: list[tuple[I64, I64, I64]] = []  # kind, arg, stream
         self._freed: list[I64] = []
+        self._held: dict[StagePass | None, list[I64]] = {}
         near = [text.split(" ")[1].startswith((NEAR_FORWARD, NEAR_BACKWARD)) for text in self.trace.exchanges]
         self._near = np.array([*near, False])[self.trace.exchange]
 
@@ -162,6 +196,12 @@ class _Woven:
         for events in self._freed:
             self.take(events)
         self._freed = []
+
+    def arrived(self, one: StagePass | None) -> None:
+        """This pass shows that tensors that went to no neighbour have arrived: they are freed; None: the rest."""
+        for which in [one] if one else [*self._held]:
+            for events in self._held.pop(which, []):
+                self.take(events)
 
     def exchange(self, done: list[_Segment], following: list[_Segment], together: bool) -> None:
         """What is between rounds: after the one, before the other.
@@ -189,7 +229,10 @@ class _Woven:
         """The end of a pass, but for what it frees."""
         frees = self.trace.kind[tail] == FREE
         self.take(tail[~frees])
-        self._freed.append(tail[frees])
+        far = np.array([arg in self._known for arg in self.trace.arg[tail].tolist()], bool) & frees
+        for event in tail[far].tolist():
+            self._held.setdefault(self._known[int(self.trace.arg[event])], []).append(np.array([event]))
+        self._freed.append(tail[frees & ~far])
 
     def insert(self, at: int) -> None:
         """All of it, before this event."""

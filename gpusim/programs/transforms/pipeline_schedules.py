@@ -78,6 +78,20 @@ def batched(schedule: str, done: list[StagePass], following: list[StagePass]) ->
     return schedule == INTERLEAVED or (schedule != GPIPE and done[-1].kind != following[0].kind)
 
 
+def seen_arrived(schedule: str, shape: Pipeline, stage: int, part: int, sent_after: StagePass) -> StagePass | None:
+    """The pass of a stage, from 0, that shows it that a part has what it was sent after a pass; None where no pass does.
+
+    It needs what that part's stage has made after it had received.
+    """
+    p, there = shape.stages, part % shape.stages
+    after = [one for one in passes_of_stage(schedule, shape, there) if one.kind != WEIGHTS]
+    for one in after[after.index(sent_after._replace(chunk=part // p)) + 1 :]:
+        chunk = one.chunk + (stage < there) if one.kind == FORWARD else one.chunk - (stage > there)
+        if 0 <= chunk < shape.chunks:
+            return one._replace(chunk=chunk)
+    return None
+
+
 def _gpipe(shape: Pipeline, stage: int) -> list[StagePass]:
     """All forwards, then all backwards.  Source: Huang et al., GPipe, NeurIPS 2019; torch.distributed.pipelining."""
     return [StagePass(kind, i) for kind in (FORWARD, BACKWARD) for i in range(shape.microbatches)]
