@@ -71,8 +71,8 @@ def _own_part(trace: Trace, shape: Pipeline, stage: int) -> Trace:
     known = (role == PARAMETER) | (made == FORWARD) | (made == BACKWARD) | touched_by_own | touched_by_others
     none = np.zeros(trace.ops, bool)
     follow(
-        none, none, kinds == STEP, trace.read_start, trace.read_id, trace.write_start, trace.write_id, role == GRADIENT,
-        known, flag, np.full(trace.tensors, -1),
+        none, none.astype(np.int8), kinds == STEP, trace.read_start, trace.read_id, trace.write_start, trace.write_id,
+        role == GRADIENT, known, flag, np.full(trace.tensors, -1),
     )  # fmt: skip
     edit.drop_tensors(flag > 0)
     left = np.where(flag > 0, 0, trace.size)
