@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -50,21 +50,35 @@ class Coupled(SideBySide):
     def _strand(self) -> None:
         """Nothing goes on: the programs that are left wait for one that ran out of memory.  Raises GpusimError without one."""
         if all(simulation.reason not in (state.OUT_OF_MEMORY, state.HOST_OUT_OF_MEMORY) for simulation in self.simulations):
-            raise GpusimError(f"the programs wait for each other for ever: {self.waiting()}")
+            raise GpusimError(f"the ranks wait for each other for ever: {self.waiting()}")
         for simulation, ended in zip(self.simulations, self.processes.rows["ended"], strict=True):
             if not ended:
                 simulation.reason = state.DESERTED
 
     def waiting(self) -> str:
-        """Which programs wait where, and for whom."""
-        said = []
+        """Who waits in what for whom, as sentences: a circle of them where there is one."""
+        waits: dict[int, tuple[int, str]] = {}
         for met, meeting in zip(self.fabric.rendezvous, self.between.meetings, strict=False):
             there = {int(self.fabric.members[int(met["first"]) + i]["process"]) for i in range(int(met["arrived"]))}
-            if 0 < len(there) < len(meeting.members):
-                absent = [(q, operator) for q, operator in meeting.members if q not in there]
-                who = ", ".join(f"{q} (its operator {operator})" for q, operator in absent)
-                said.append(f"program {', '.join(map(str, sorted(there)))} for program {who}")
-        return "; ".join(said) or "none of them is at an operator that it shares with another"
+            absent = [(q, operator) for q, operator in meeting.members if q not in there]
+            for p, own in meeting.members if there and absent else ():
+                q, operator = absent[0]
+                if p in there:
+                    what = f"{meeting.name or 'an exchange'} (its operator {own})"
+                    waits.setdefault(p, (q, f"rank {p} waits in {what} for rank {q} (its operator {operator})"))
+        return "; ".join(_circle(waits)) or "none of them is at an operator that it shares with another"
+
+
+def _circle(waits: Mapping[int, tuple[int, str]]) -> list[str]:
+    """The sentences of a circle, or all where none waits for itself at last."""
+    for start in waits:
+        at, path = start, list[int]()
+        while at in waits and at not in path:
+            path.append(at)
+            at = waits[at][0]
+        if at in path:
+            return [waits[p][1] for p in path[path.index(at) :]]
+    return [said for _, said in waits.values()]
 
 
 def _share(simulations: Sequence[Simulation], between: Connections) -> list[list[int]]:

@@ -57,6 +57,9 @@ class RankLayout:
         for what, wrong in alone.items():
             if wrong:
                 raise GpusimError(f"{what}, and there is one", hint="say pipeline=4, or tensor=2")
+        for name, value in (("zero", self.zero), ("tensor", self.tensor)):
+            if self.expert > 1 and value != getattr(RankLayout, name):
+                raise GpusimError(f"expert={self.expert} beside {name}={value} is not simulated", hint="leave one of them out")
         if self.data % self.expert:
             raise GpusimError(f"expert={self.expert} divides experts over data-parallel ranks, and there are {self.data}")
 
@@ -110,6 +113,7 @@ class RankLayout:
 
     def transform(self, stage: int) -> str:
         """The chain of transforms that makes the program of a stage's ranks, from 0; "" for the program as it is."""
+        experts = f", expert={self.expert}" if self.expert > 1 else ""
         sharded = f"zero(stage={self.zero}, ranks={self.data})"
         return " | ".join(
             word for word, wanted in (
@@ -117,7 +121,7 @@ class RankLayout:
                 (f"tensor_parallel(ranks={self.tensor}{', sequence=yes' if self.sequence else ''})", self.tensor > 1),
                 (f"expert_parallel(ranks={self.expert})", self.expert > 1),
                 (self._pipeline(stage), self.pipeline > 1),
-                (sharded if self.zero else f"data_parallel(ranks={self.data})", self.data > 1),
+                (sharded if self.zero else f"data_parallel(ranks={self.data}{experts})", self.data > 1),
             ) if wanted
         )  # fmt: skip
 

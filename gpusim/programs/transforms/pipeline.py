@@ -8,13 +8,13 @@ import numpy as np
 
 from gpusim.base.errors import GpusimError, TraceError
 from gpusim.programs.transforms.accumulate import accumulate
+from gpusim.programs.transforms.parts import drop_part
 from gpusim.programs.transforms.pipeline_exchanges import ModelParts, exchange
 from gpusim.programs.transforms.pipeline_order import in_order
 from gpusim.programs.transforms.pipeline_schedules import ONE_BY_ONE, ZERO_BUBBLE, Pipeline, check_schedule
-from gpusim.programs.transforms.tensor_parallel import PART, follow, touched
 from gpusim.trace.edit import Edit, Mask, issued
 from gpusim.trace.model_blocks import blocks
-from gpusim.trace.roles import BACKWARD, FORWARD, GRADIENT, PARAMETER, STEP, lives, phase_kinds, roles
+from gpusim.trace.roles import BACKWARD, FORWARD, PARAMETER, phase_kinds, roles
 from gpusim.trace.trace import I64, Trace
 
 
@@ -61,26 +61,7 @@ def _own_part(trace: Trace, shape: Pipeline, stage: int) -> Trace:
     own |= everywhere & _leading_to(trace, own)
     at[own & everywhere] = stage
     edit = Edit(trace)
-    edit.drop_operators(passing & ~own)
-
-    touched_by_own, touched_by_others = (_touched_by(trace, passing & operators) for operators in (own, ~own))
-    role = roles(trace)
-    made = phase_kinds(trace)[lives(trace)[0]]
-    gone = ~touched_by_own & (touched_by_others | (made == FORWARD) | (made == BACKWARD))
-    flag = np.where(gone, PART, 0).astype(np.uint8)
-    known = (role == PARAMETER) | (made == FORWARD) | (made == BACKWARD) | touched_by_own | touched_by_others
-    none = np.zeros(trace.ops, bool)
-    follow(
-        none, none.astype(np.int8), kinds == STEP, trace.read_start, trace.read_id, trace.write_start, trace.write_id,
-        role == GRADIENT, known, flag, np.full(trace.tensors, -1),
-    )  # fmt: skip
-    edit.drop_tensors(flag > 0)
-    left = np.where(flag > 0, 0, trace.size)
-    step = kinds == STEP
-    for column, side in (("read_bytes", "read"), ("written_bytes", "write"), ("flops", "write")):
-        whole = touched(trace, side, trace.size)
-        share = np.divide(touched(trace, side, left), whole, out=np.ones(trace.ops), where=whole > 0)
-        edit[column][step] = (getattr(trace, column) * share)[step]
+    drop_part(edit, kinds, passing & ~own)
     exchange(edit, ModelParts(at, np.where(passing, of_pass, -1), kinds == BACKWARD, own, everywhere), shape, stage)
     return edit.finish()
 
@@ -129,12 +110,4 @@ def _leading_to(trace: Trace, operators: Mask) -> Mask:
         found[o] = wanted[trace.write_id[trace.write_start[o] : trace.write_start[o + 1]]].any()
         if found[o] or operators[o]:
             wanted[trace.read_id[trace.read_start[o] : trace.read_start[o + 1]]] = True
-    return found
-
-
-def _touched_by(trace: Trace, operators: Mask) -> Mask:
-    """(T,) tensors that these operators access."""
-    found = np.zeros(trace.tensors, bool)
-    for start, ids in ((trace.read_start, trace.read_id), (trace.write_start, trace.write_id)):
-        found[ids[np.repeat(operators, np.diff(start))]] = True
     return found

@@ -11,6 +11,7 @@ import numpy as np
 
 from gpusim.base.errors import TraceError
 from gpusim.programs.transforms.accumulate import passes
+from gpusim.programs.transforms.parts import touched_by
 from gpusim.programs.transforms.pipeline_exchanges import NEAR_BACKWARD, NEAR_FORWARD, RECEIVED, SENT
 from gpusim.programs.transforms.pipeline_schedules import (
     BACKWARD,
@@ -67,19 +68,11 @@ def _later(trace: Trace) -> Mask:
     weights = weight_operators(trace)
     kinds = roles.phase_kinds(trace)
     others = (kinds[trace.kind == OP] == roles.BACKWARD) & ~weights
-    used, used_by_others = (_used_by(trace, which) for which in (weights, others))
+    used, used_by_others = (touched_by(trace, which) for which in (weights, others))
     found = np.zeros(trace.events, bool)
     for kind, moves in ((ALLOC, used & ~used_by_others), (FREE, used), (OP, weights)):
         events = np.flatnonzero((trace.kind == kind) & (kinds == roles.BACKWARD))
         found[events] = moves[trace.arg[events]]
-    return found
-
-
-def _used_by(trace: Trace, operators: Mask) -> Mask:
-    """(T,) tensors that these operators access."""
-    found = np.zeros(trace.tensors, bool)
-    for start, ids in ((trace.read_start, trace.read_id), (trace.write_start, trace.write_id)):
-        found[ids[np.repeat(operators, np.diff(start))]] = True
     return found
 
 
