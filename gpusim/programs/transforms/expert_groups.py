@@ -162,19 +162,20 @@ class _Weave:
         self.edit, self.trace, self.groups, self.new, self.share = edit, trace, groups, new, share
         self.ends = issued(trace)[groups.last] + 1
         self._keeps, self._low, self._high = ~gone, np.full(trace.tensors, AFTER), np.full(trace.tensors, BEFORE)
-        _, died = lives(trace)
+        born, died = lives(trace)
         sent = np.flatnonzero(groups.sent >= 0)
         later = _last_uses(trace, groups.turn != RUN)[sent] > groups.last[groups.sent[sent]]
         self.early = sent[~later & (died[sent] < trace.events)]
         self.moved = np.zeros(trace.events, bool)
         self.moved[died[self.early]] = True  # once experts have them they are needed no more
+        self.moved[born[groups.returned >= 0]] = True  # they come with the exchange
 
     def group(self, g: int) -> None:
         """The events of a group in their new order."""
         trace, groups, end = self.trace, self.groups, int(self.ends[g])
         events = np.arange(int(begun(trace)[groups.first[g]]), end)
         sent, returned = np.flatnonzero(groups.sent == g), np.flatnonzero(groups.returned == g)
-        turn = self._turns(events, returned)
+        turn = self._turns(events)
         self.moved[events] = True
         self._take(events[turn == BEFORE], end)
         made = self.new[[*sent, *returned]]
@@ -204,7 +205,7 @@ class _Weave:
         )  # fmt: skip
         edit.insert(self.ends[g], OP, operators, self.trace.stream[issued(self.trace)[first]])
 
-    def _turns(self, events: I64, returned: I64) -> I64:
+    def _turns(self, events: I64) -> I64:
         """When each event comes: allocs with the first operator that needs them, frees with the last; -1: not at all."""
         trace, turns, low, high = self.trace, self.groups.turn, self._low, self._high
         kind, arg = trace.kind[events], trace.arg[events]
@@ -219,7 +220,6 @@ class _Weave:
         found[kind == OP] = np.where(self.groups.elsewhere[ops], -1, turns[ops])
         for which, turn in ((ALLOC, low), (FREE, high)):
             found[kind == which] = np.where(self._keeps, turn, -1)[arg[kind == which]]
-        found[(kind == ALLOC) & np.isin(arg, returned)] = -1
         found[self.moved[events]] = -1
         for mine in touched:
             low[mine], high[mine] = AFTER, BEFORE
