@@ -14,6 +14,7 @@ from gpusim.machine import catalogue
 from gpusim.programs import transforms
 from gpusim.referee import check
 from gpusim.trace.build import TraceBuilder
+from gpusim.trace.exchanges import parse_exchanges
 from gpusim.trace.roles import PARAMETER, roles
 from gpusim.trace.stats import live_bytes
 from gpusim.trace.trace import COLLECTIVE, Trace
@@ -77,10 +78,9 @@ def test_what_one_stage_sends_the_next_receives() -> None:
     sent, received = {}, {}
     for stage in range(1, 5):
         made = transforms.apply(chain(), f"pipeline(stages=4,stage={stage},microbatches=2)")
-        at = np.flatnonzero(made.activity == COLLECTIVE)
-        names = np.array(made.op_names)[made.op[at]]
-        sent[stage] = int(made.read_bytes[at[names == "gpusim::send"]].sum())
-        received[stage] = int(made.read_bytes[at[names == "gpusim::receive"]].sum())
+        said = [one for number in made.exchange[made.exchange >= 0] for one in parse_exchanges(made.exchanges[number])]
+        sent[stage] = sum(one.size for one in said if one.kind == "send")
+        received[stage] = sum(one.size for one in said if one.kind == "receive")
     assert sent == {1: 2 * A, 2: 4 * A, 3: 4 * A, 4: 2 * A} == received
 
 

@@ -74,6 +74,11 @@ class RankLayout:
         """How many there are."""
         return self.data * self.tensor * self.pipeline
 
+    @property
+    def divides_layers(self) -> bool:
+        """By layers or by experts, which a program may have too few of."""
+        return self.pipeline > 1 or self.expert > 1
+
     def place(self, rank: int) -> tuple[int, int, int]:
         """(tensor, data, pipeline) coordinates of a rank, from 0."""
         rest, tensor = divmod(rank, self.tensor)

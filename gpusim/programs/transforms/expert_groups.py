@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpusim.base.compiled import kept
+from gpusim.base.errors import TraceError
 from gpusim.trace.edit import Edit, Mask, begun, issued
 from gpusim.trace.roles import ACTIVATION, BACKWARD, FORWARD, GRADIENT, TEMPORARY, lives, phase_kinds, roles
 from gpusim.trace.trace import ALLOC, COLLECTIVE, FREE, I64, OP, Trace
@@ -49,6 +50,19 @@ def expert_numbers(trace: Trace) -> I64:
     """(M + 1,) for each module the number of its expert, -1 for none; the last row is for operators without module."""
     found = [EXPERT.match(path) for path in trace.modules]
     return np.array([int(match[2]) if match else -1 for match in found] + [-1], np.int64)
+
+
+def own_experts(trace: Trace, ranks: int) -> int:
+    """How many experts of each layer a rank has.  Raises TraceError for a program without, or with a number that has a rest."""
+    count = int(expert_numbers(trace).max()) + 1
+    if not count:
+        raise TraceError(
+            f"{trace.name}: it has no experts to divide over {ranks} ranks",
+            hint="experts are modules like 'layers.0.mlp.experts.5'; leave out expert",
+        )
+    if count % ranks:
+        raise TraceError(f"{trace.name}: {count} experts do not divide evenly over {ranks} ranks", hint="take a divisor of it")
+    return count // ranks
 
 
 def expert_groups(trace: Trace, number: I64, layer: I64, own_experts: int) -> ExpertGroups:

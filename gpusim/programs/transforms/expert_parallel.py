@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.base.errors import TraceError
-from gpusim.programs.transforms.expert_groups import EXPERT, ExpertGroups, all_to_alls, expert_groups, expert_numbers
+from gpusim.programs.transforms.expert_groups import (
+    EXPERT,
+    ExpertGroups,
+    all_to_alls,
+    expert_groups,
+    expert_numbers,
+    own_experts,
+)
 from gpusim.programs.transforms.parts import drop_part
 from gpusim.trace.edit import Edit, issued
 from gpusim.trace.roles import phase_kinds
@@ -20,16 +26,8 @@ def expert_parallel(trace: Trace, ranks: int = 8) -> Trace:
     what is not an expert, stay whole.  Experts are modules like `layers.3.mlp.experts.5`.
     Source: Lepikhin et al., GShard, ICLR 2021, section 2.2; Megatron-LM, megatron/core/transformer/moe/token_dispatcher.py.
     """
-    number, layer = _experts(trace)
-    count = int(number.max(initial=-1)) + 1
-    if not count:
-        raise TraceError(
-            f"{trace.name}: it has no experts to divide over {ranks} ranks",
-            hint="experts are modules like 'layers.0.mlp.experts.5'; leave out expert",
-        )
-    if count % ranks:
-        raise TraceError(f"{trace.name}: {count} experts do not divide evenly over {ranks} ranks", hint="take a divisor of it")
-    groups = expert_groups(trace, number, layer, count // ranks)
+    own = own_experts(trace, ranks)
+    groups = expert_groups(trace, *_experts(trace), own)
     edit = Edit(trace)
     gone = drop_part(edit, phase_kinds(trace)[issued(trace)].astype(np.int64), groups.elsewhere)
     _grow(edit, groups, ranks)

@@ -55,6 +55,7 @@ def _own_part(trace: Trace, shape: Pipeline, stage: int) -> Trace:
     kinds = phase_kinds(trace)[issued(trace)].astype(np.int64)
     passing = (kinds == FORWARD) | (kinds == BACKWARD)
     of_pass = np.cumsum(np.diff(np.where(passing, kinds, -1), prepend=-1) != 0)
+    demand_blocks(trace, shape.stages, shape.chunks)
     at = _parts(trace, kinds, of_pass, shape.stages * shape.chunks)
     everywhere = _without_parameters(trace, kinds == FORWARD, of_pass)
     own = passing & (at % shape.stages == stage) & ~everywhere
@@ -66,13 +67,22 @@ def _own_part(trace: Trace, shape: Pipeline, stage: int) -> Trace:
     return edit.finish()
 
 
+def demand_blocks(trace: Trace, stages: int, chunks: int) -> None:
+    """Raises TraceError for a program with fewer numbered blocks than stages have runs of them."""
+    forward = phase_kinds(trace)[issued(trace)] == FORWARD
+    number = int(blocks(trace, np.flatnonzero(forward)).max()) + 1
+    if number < stages * chunks:
+        of_each = f" of {chunks} runs of blocks" if chunks > 1 else ""
+        raise TraceError(
+            f"{trace.name}: {stages} stages{of_each} for {number} blocks", hint=f"at most stages={number // chunks}" + of_each
+        )
+
+
 def _parts(trace: Trace, kinds: I64, of_pass: I64, parts: int) -> I64:
     """(O,) the part of the model of each operator of forward and backward, from 0: never falling in forward, never rising in
     backward."""
     block = blocks(trace, np.flatnonzero(kinds == FORWARD))[trace.module]
     number = int(block.max()) + 1
-    if number < parts:
-        raise TraceError(f"{trace.name}: {parts} stages for {number} blocks", hint=f"at most stages={number}, times chunks")
     last = parts - 1
     # How far a pass has come, in either direction: before its first block nowhere, after its last through.
     far = np.where(kinds == BACKWARD, last - block * parts // number, block * parts // number)
