@@ -58,13 +58,15 @@ def chain(steps: int = 1) -> Trace:
 @pytest.mark.parametrize(("stage", "microbatches", "held"), [(1, 8, 4), (2, 8, 3), (3, 8, 2), (4, 8, 1), (1, 2, 2), (4, 2, 1)])
 def test_a_stage_holds_the_activations_of_so_many_microbatches(stage: int, microbatches: int, held: int) -> None:
     """Of 8 layers each of 4 stages has 2.  Each microbatch in flight keeps the inputs of its 2 layers; at the end of a forward
-    its output is there too, and while backward runs what flows through it: 1 to 3 activations more."""
+    its output is there too until it is sent, and while backward runs what flows through it: 1 to 3 activations more.  The
+    program's own input, which the first stage has, is one tensor for all microbatches."""
     made = transforms.apply(chain(), f"pipeline(stages=4,stage={stage},microbatches={microbatches})")
     weights = roles(made) == PARAMETER
     assert int(made.size[weights].sum()) == 2 * W
     small = np.where(made.size == A, made.size, 0)
     peak = int(live_bytes(made, small).max()) // A
-    assert 2 * held <= peak <= 2 * held + held + 2
+    shared = held - 1 if stage == 1 else 0
+    assert 2 * held - shared <= peak <= 2 * held - shared + 3
 
 
 def test_the_order_is_one_forward_one_backward() -> None:
