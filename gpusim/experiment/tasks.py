@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpusim.base.defaults import LATER
-from gpusim.base.yaml.find import is_managed
+from gpusim.base.yaml.find import is_managed, is_of_ranks
 from gpusim.base.yaml.values import NONE, Capacity, PolicySpec
 from gpusim.experiment import answerable
 from gpusim.experiment.key import Code, file_hash, origins, run_key
@@ -32,6 +32,7 @@ from gpusim.results.folder import RUNS, changed, damaged, in_columns, intact, is
 
 if TYPE_CHECKING:
     from gpusim.programs.managed.steps import ManagedProgram
+    from gpusim.programs.ranks.recorded import RankPrograms
     from gpusim.trace.trace import Trace
 
 BELADY, SEARCH = PolicySpec("belady"), PolicySpec("search")
@@ -134,10 +135,15 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False, runs: Sequence
     e = loaded.experiment
     can = {name: answerable.of_file(file) for name, file in loaded.traces.items()}
     asked = expand(e, allow_large) if runs is None else runs
-    specs = list(dict.fromkeys(answerable.answerable(spec, can[spec.trace]) for spec in asked))
+    specs = list(dict.fromkeys(
+        answerable.as_ranked(answerable.answerable(spec, can[spec.trace]), loaded.traces[spec.trace]) for spec in asked
+    ))  # fmt: skip
     code = Code(own=loaded.own)
     files = {path: file_hash(path) for path in loaded.profiles.values()}
-    files |= {path: read(path).content_hash if is_managed(path) else file_hash(path) for path in loaded.traces.values()}
+    files |= {
+        path: _managed(path, path.stat().st_mtime_ns).content_hash if is_managed(path) else file_hash(path)
+        for path in loaded.traces.values()
+    }
 
     def task(spec: RunSpec, unlimited: bool = False) -> Task:
         trace, profile = loaded.traces[spec.trace], loaded.profiles[spec.profile]
@@ -228,8 +234,10 @@ def under_oracle(spec: RunSpec) -> RunSpec | None:
     return replace(spec, unified=replace(spec.unified, params=params), log=False) if BELADY.name in EVICT else None
 
 
-def read(file: Path, chain: str = AS_RECORDED, own: Registry = SHIPPED) -> Trace | ManagedProgram:
+def read(file: Path, chain: str = AS_RECORDED, own: Registry = SHIPPED) -> Trace | ManagedProgram | RankPrograms:
     """What a run's `trace` names, transformed, kept for the runs that need it next.  Raises TraceError, ConfigError."""
+    if is_of_ranks(file):
+        return answerable.read_ranks(file)
     return _managed(file, file.stat().st_mtime_ns) if is_managed(file) else read_trace(file, chain, own)
 
 

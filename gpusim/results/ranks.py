@@ -12,7 +12,7 @@ from gpusim.results.result import Result
 SPANS = ("makespan_ns", "batch_ns", "recorded_ns", "device_ns", "recorded_device_ns")
 """They end with the last rank."""
 _LEVELS = ("_peak_bytes", "_current_bytes", "_at_peak_bytes")
-_OF_RANK = ("gpu", "slower")
+_OF_RANK = ("gpu", "slower", "absent")
 """Keys of a rank's spec that all ranks together do not have."""
 
 
