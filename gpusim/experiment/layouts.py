@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gpusim.experiment.load import Loaded
 
 PARALLEL = "parallel"
+_SEVERAL = "name a machine of several: `gpusim machines` lists them"
 
 
 @lru_cache(maxsize=4)
@@ -51,8 +52,7 @@ def _of_machines(loaded: Loaded) -> Iterator[Problem]:
         yield from _of_recorded(loaded, i, machine)
         for j, text in enumerate(e.parallel):
             if machine is None and text != NO_LAYOUT:
-                hint = "name a machine of several: `gpusim machines` lists them"
-                yield say((PARALLEL, j), f"{text} is a program of {_ranks(text)}, and {word} is one GPU", hint)
+                yield say((PARALLEL, j), f"{text} is a program of {_ranks(text)}, and {word} is one GPU", _SEVERAL)
             elif machine is not None and text == NO_LAYOUT and one:
                 many = f"{word} has {len(machine.gpus)} GPUs: say how the program is divided over them"
                 yield say(("profile", i), many, "write parallel: {data: 8}, or name the profile of one GPU")
@@ -71,7 +71,7 @@ def _of_recorded(loaded: Loaded, i: int, machine: Topology | None) -> Iterator[P
     for name, ranks in _recorded(loaded).items():
         at, recorded = ("trace", e.trace.index(name)), f"'{name}' was recorded on {ranks} ranks"
         if machine is None:
-            yield say(at, f"{recorded}, and {e.profile[i]} is one GPU", "name a machine of several: `gpusim machines` lists them")
+            yield say(at, f"{recorded}, and {e.profile[i]} is one GPU", _SEVERAL)
         elif ranks > len(machine.gpus):
             yield say(at, f"{recorded}, and {e.profile[i]} has {len(machine.gpus)} GPUs", "take more machines: '2 x NAME'")
         for key, plain in ((PARALLEL, NO_LAYOUT), ("transform", AS_RECORDED)):

@@ -25,6 +25,7 @@ from gpusim.machine.topology.topology import Topology
 from gpusim.machine.topology.transfers import LinkFlow
 from gpusim.policies.registry import Registry
 from gpusim.programs import transforms
+from gpusim.programs.ranks.described import recorded_waits
 from gpusim.programs.ranks.layout import RankLayout, parse_layout
 from gpusim.programs.ranks.matching import ABSENT, Members
 from gpusim.programs.ranks.placement import placed
@@ -86,8 +87,9 @@ def simulated_ranks(
         [program.work for program in ran.programs], ran.given, collectives.machine, ran.gpus, ran.members,
         flow_by(collectives), capacity_bytes=memory(ran.largest), share=share, **choices,
     )  # fmt: skip
+    said = recorded(trace) if isinstance(trace, RankPrograms) else [{}] * len(ranks)
     done = of_all([
-        _kept(rank, _known(gpu, slower.get(i), program), program)
+        _kept(rank, _known(gpu, slower.get(i), program), program, said[i])
         for i, (rank, gpu, program) in enumerate(zip(ranks, ran.gpus, ran.programs, strict=True))
     ])
     if not done.finished or not ran.batches:
@@ -143,10 +145,22 @@ def flow_by(collectives: CollectiveTimes) -> FlowOf:
     return flow
 
 
-def _kept(rank: Result, known: dict[str, Any], program: RankProgram) -> Result:
+def recorded(programs: RankPrograms) -> list[dict[str, int]]:
+    """Metrics of each rank that its recording tells."""
+    found = []
+    for program, waited in zip(programs.programs, recorded_waits(programs, programs.check()), strict=True):
+        timed = bool((program.duration > 0).any())
+        found.append({
+            **({"recorded_ns": int(program.time.max())} if timed else {}),
+            **({"recorded_collective_wait_ns": waited} if timed and waited >= 0 else {}),
+        })  # fmt: skip
+    return found
+
+
+def _kept(rank: Result, known: dict[str, Any], program: RankProgram, said: Mapping[str, int]) -> Result:
     """The result of a rank with what is known of it here; one with a log keeps the program that ran."""
     spec, trace = {**rank.spec, **known}, program.work.trace
-    metrics = {**rank.metrics, **program.basis}
+    metrics = {**rank.metrics, **program.basis, **said}
     if rank.log is None:
         return replace(rank, spec=spec, metrics=metrics)
     return replace(rank, spec={**spec, "program_hash": trace.content_hash}, metrics=metrics, program=trace)

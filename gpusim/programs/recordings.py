@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.base.errors import TraceError, suggest
+from gpusim.trace.importers.chakra_nodes import is_protobuf
 from gpusim.trace.importers.libcachesim import is_binary
 from gpusim.trace.importers.recording import Progress, open_recording, read_bytes
 from gpusim.trace.trace import Trace
@@ -77,6 +78,11 @@ FORMATS: dict[str, RecordingFormat] = {
         "PyTorch execution trace (ExecutionTraceObserver); the Kineto trace of the run adds the times",
         lambda head: head.lstrip()[:1] == b"{" and b'"schema"' in head[:4096] and b'"nodes"' in head,
         streams=True,
+    ),
+    "chakra": RecordingFormat(
+        "trace.importers.chakra",
+        "Chakra graph of MLCommons, protobuf or JSON: operators, run times, dependencies, collectives; no tensors",
+        lambda head: b'"workload_graph"' in head[:4096] or is_protobuf(head),
     ),
     "libcachesim": RecordingFormat(
         "trace.importers.libcachesim",
@@ -161,11 +167,6 @@ _REFUSED: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
         lambda head: head[:4] == b"PK\x03\x04",
         "this is a zip file, not a recording",
         "a gpusim trace (.npz) needs no import",
-    ),
-    (
-        lambda head: b'"workload_graph"' in head[:4096] or b"\x06schema" in head[:16],  # JSON, protobuf
-        "a Chakra graph holds operators, run times and dependencies, but neither allocations nor frees to replay",
-        "import the PyTorch execution trace and the Kineto trace that it was made from",
     ),
     (
         lambda head: head[:1] == b"\n" and min(head[1:4096], default=9) < 9,  # a protobuf's first field, and no text

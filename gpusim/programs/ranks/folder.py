@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,8 +15,9 @@ from typing import Any
 from gpusim.base.errors import TraceError, suggest
 from gpusim.programs.ranks.recorded import RankPrograms, joined
 from gpusim.programs.recordings import FORMATS, reading, recognised
+from gpusim.trace.importers.chakra import groups_of
 from gpusim.trace.importers.rank_recording import RankRecording
-from gpusim.trace.importers.recording import Progress
+from gpusim.trace.importers.recording import Progress, read_bytes
 
 LOADS = ("gpusim.trace.importers",)
 OF_RANKS = ("kineto", "execution-trace", "chakra", "pytorch")
@@ -46,6 +48,7 @@ def import_ranks(
         beside = [path for path in sorted(Path(kineto).iterdir()) if path.is_file() and _format_of(path) == "kineto"]
     profiles = dict(zip(_by_name(beside), beside, strict=True)) if beside else {}
     recordings: dict[int, RankRecording] = {}
+    groups = _groups([path for path, of in found.items() if not of]) if chosen == "chakra" else {}
     for rank, path in zip(_by_name(files), files, strict=True):
         more = {**options, **({"kineto": profiles[rank]} if rank in profiles else {})}
         recording = _read(path, chosen, progress, more)
@@ -54,7 +57,8 @@ def import_ranks(
             raise TraceError("neither the recording nor its name says which rank it is of", str(path), _HINT)
         if rank in recordings:
             raise TraceError(f"rank {rank} has two recordings: {Path(recordings[rank].path).name} too", str(path), _HINT)
-        recordings[rank] = replace(recording, trace=replace(recording.trace, name=f"rank {rank}"))
+        named = replace(recording.trace, name=f"rank {rank}")
+        recordings[rank] = replace(recording, trace=named, groups={**groups, **recording.groups})
     return joined(recordings, name or folder.resolve().name)
 
 
@@ -89,6 +93,18 @@ def _by_name(files: Sequence[Path]) -> list[int]:
     columns = [list(each) for each in zip(*numbers, strict=False)] if len({len(each) for each in numbers}) == 1 else []
     apart = [column for column in columns if len(set(column)) == len(column)]
     return min(apart, key=max) if apart else [-1] * len(files)
+
+
+def _groups(files: Sequence[Path]) -> dict[str, tuple[int, ...]]:
+    """Communicators that a JSON file beside Chakra graphs lists, as ASTRA-sim's --comm-group-configuration."""
+    found: dict[str, tuple[int, ...]] = {}
+    for path in files:
+        if path.suffix == ".json":
+            try:
+                found |= groups_of(json.loads(read_bytes(path)))
+            except ValueError:
+                continue
+    return found
 
 
 def _read(path: Path, format: str, progress: Progress | None, options: Mapping[str, Any]) -> RankRecording:
