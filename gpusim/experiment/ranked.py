@@ -149,7 +149,7 @@ def recorded(programs: RankPrograms) -> list[dict[str, int]]:
     """Metrics of each rank that its recording tells."""
     found = []
     for program, waited in zip(programs.programs, recorded_waits(programs, programs.check()), strict=True):
-        timed = bool((program.duration > 0).any())
+        timed = bool((program.duration > 0).any() and (program.time > 0).any())
         found.append({
             **({"recorded_ns": int(program.time.max())} if timed else {}),
             **({"recorded_collective_wait_ns": waited} if timed and waited >= 0 else {}),

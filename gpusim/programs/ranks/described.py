@@ -39,7 +39,7 @@ def recorded_waits(programs: RankPrograms, found: list[Matched]) -> list[int]:
 
 
 def _row(program: Trace, waited: int) -> dict[str, Any]:
-    known = program.ops > 0 and bool((program.duration >= 0).any())
+    known = bool((program.duration > 0).any() and (program.time > 0).any())
     live = build(program, program.duration.clip(min=0)).live_peak
     return {
         "tensors": f"{program.tensors:,}", "operators": f"{program.ops:,}", "exchanges": int((program.exchange >= 0).sum()),

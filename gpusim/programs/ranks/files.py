@@ -11,9 +11,9 @@ from typing import Any
 from gpusim.base.errors import TraceError
 from gpusim.programs.ranks.recorded import RankPrograms
 from gpusim.trace.files import RANKS, trace_bytes, trace_of
+from gpusim.trace.importers.rank_recording import MOST_RANKS
 
 FORMAT, VERSION = "gpusim-ranks", 1
-MOST_RANKS = 4096
 _DAMAGED = "this is no file of programs of many ranks, or it is damaged"
 _HINT = "`gpusim import FOLDER` writes it from the recordings of all ranks"
 

@@ -131,6 +131,7 @@ class _Join:
         self.cut: Counter[int] = Counter()  # rank -> calls at the ends of its recording that others did not record
         self.uneven = self.lonely = 0
         self.unread = sum(recording.unread for recording in recordings.values())
+        self._called = {rank: {call.group for call in each.calls.values()} for rank, each in recordings.items()}
 
     def exchanges(self) -> dict[int, dict[int, str]]:
         """Rank -> operator -> its exchange, as `trace.exchanges` writes it.  Raises TraceError."""
@@ -155,21 +156,26 @@ class _Join:
     def _ranks(self, rank: int, call: CollectiveCall) -> tuple[int, ...]:
         """The ranks of the call's group.  Raises TraceError where they are not known."""
         recording = self.recordings[rank]
-        ranks = call.ranks or recording.groups.get(call.group, ())
-        if not ranks and call.ranked in (0, self.world):
-            ranks = tuple(range(self.world))
-        if not ranks:  # those that call a group of this name, if these are as many
-            ranks = tuple(r for r, each in sorted(self.recordings.items()) if call.group in _called(each))
+        ranks = call.ranks or recording.groups.get(call.group, ()) or self._callers(call)
         named = f"group '{call.group}'" + (f" ({call.desc})" if call.desc and call.desc != call.group else "")
-        if call.ranked and len(ranks) != call.ranked:
+        if not ranks or (call.ranked and len(ranks) != call.ranked):
+            many = f" of {call.ranked} ranks" if call.ranked else ""
             raise TraceError(
-                f"rank {rank} calls {call.kind} in {named} of {call.ranked} ranks, and no recording says which they are",
-                recording.path, "record all ranks, or with PyTorch 2.4 or later, which lists the ranks of each group",
+                f"rank {rank} calls {call.kind} in {named}{many}, and no recording says which ranks it has", recording.path,
+                "record all ranks, or with PyTorch 2.4 or later, which lists the ranks of each group",
             )  # fmt: skip
         if rank not in ranks:
             listed = ", ".join(map(str, ranks))
             raise TraceError(f"rank {rank} calls {call.kind} in {named}, whose ranks are {listed}", recording.path)
         return ranks
+
+    def _callers(self, call: CollectiveCall) -> tuple[int, ...]:
+        """The ranks of a group that no recording lists: all, or those that call it where no other can; else none."""
+        callers = tuple(rank for rank in sorted(self.recordings) if call.group in self._called[rank])
+        if call.ranked == self.world or (not call.ranked and len(callers) == len(self.recordings)):
+            return tuple(range(self.world))
+        certain = len(callers) == call.ranked if call.ranked else len(self.recordings) == self.world
+        return callers if certain else ()
 
     def _point_to_point(self, rank: int, one: RankCall, found: dict[int, dict[int, str]]) -> None:
         call, peer = one.call, one.call.peer
@@ -251,10 +257,6 @@ class _Join:
             said = f"{self.unread} kernels of NCCL do not say what they exchange with whom"
             warnings.append(f"{said}: they keep their recorded times")
         return {"filled": filled, "warnings": warnings}
-
-
-def _called(recording: RankRecording) -> set[str]:
-    return {call.group for call in recording.calls.values()}
 
 
 def _merged(

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from gpusim.base.errors import TraceError
+from gpusim.base.errors import TraceError, shown
 from gpusim.trace.importers.protobuf_wire import NoMessage, fields, numbers, signed, varint
 
 INVALID, METADATA, MEM_LOAD, MEM_STORE, COMP, COMM_SEND, COMM_RECV, COMM_COLL = range(8)
@@ -19,6 +19,8 @@ _INT_VALUES, _TEXT_VALUE = (7, 9, 11, 13, 27), 29  # fields of AttributeProto: i
 _SIGNED = (15, 17)  # sint32, sint64
 _FLOATS = {3: "<d", 5: "<f"}
 _BOOLS = 28
+_NUMBERS = ("comm_size", "comm_type", "comm_dst", "comm_src", "stream", "num_ops", "tensor_size", "is_cpu_op")
+_MOST = 2**50
 
 
 class ChakraNode(NamedTuple):
@@ -37,13 +39,14 @@ class ChakraNode(NamedTuple):
 def is_protobuf(head: bytes) -> bool:
     """Whether a file that begins so is a Chakra graph in protobuf: its metadata, then a node."""
     try:
-        metadata, at = _message(head, 0)
-        version = next(iter(fields(metadata)), None) if metadata else (1, b"")
-        size, begin = varint(head, at)
-        first = next(iter(fields(head[begin : begin + size])), None) if size else None
-        named = b"\x12" in head[begin : begin + 12]
-        return version is not None and version[0] in (1, 2) and first is not None and first[0] in (1, 2) and named
-    except NoMessage:
+        size, at = varint(head, 0)
+        if at + size >= len(head):  # one that keeps the file it was made of in its metadata
+            return head[at : at + 1] in (b"\n", b"\x12") and b"\x06schema" in head[at : at + 16]
+        known = {number for number, _ in fields(head[at : at + size])}
+        length, begin = varint(head, at + size)
+        (number, _), *_ = fields(head[begin : begin + min(length, 2)])
+        return known <= {1, 2} and number == 1 and length > 2
+    except (NoMessage, ValueError):
         return False
 
 
@@ -55,6 +58,11 @@ def read_graph(data: bytes, path: str) -> list[ChakraNode]:
         if node.id in known:
             raise TraceError(f"two nodes have the id {node.id}", path, _HINT)
         known.add(node.id)
+        for name in _NUMBERS:
+            if type(value := node.attrs.get(name, 0)) not in (int, bool, float) or not abs(value) < _MOST:
+                raise TraceError(f"node {node.id} has '{name}' {shown(value)}, which is no number of one", path, _HINT)
+        if not (0 <= node.duration < _MOST and 0 <= node.start < _MOST):
+            raise TraceError(f"node {node.id} has a time that is none", path, "times are us")
     return nodes
 
 

@@ -70,7 +70,7 @@ def _read(
         return RankRecording(path, build.finish(), world=max(map(len, groups.values()), default=0), groups=groups, calls=calls)
     build.meta["streams"] = kernels.streams
     build.meta |= kernels.said
-    said = said_of_ranks(kernels.header)
+    said = said_of_ranks(kernels.header, str(kineto))
     return RankRecording(
         path, build.finish(), calls=kernels.calls, spans=kernels.spans, unread=kernels.unread,
         start=kernels.start + base_time(kernels.header), **{**said, "groups": {**groups, **said.get("groups", {})}},

@@ -50,7 +50,7 @@ def read_rank(data: BinaryIO, path: str, *, name: str | None = None, device: int
                 spans[made.number[i]] = RecordedSpan(kernel.began, kernel.began + kernel.duration)
     return RankRecording(
         path, trace, calls=calls, spans=spans, unread=unread, start=made.start + base_time(made.events.header),
-        **said_of_ranks(made.events.header),
+        **said_of_ranks(made.events.header, path),
     )  # fmt: skip
 
 

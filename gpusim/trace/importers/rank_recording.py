@@ -6,13 +6,16 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import index
 from typing import Any, NamedTuple
 
+from gpusim.base.errors import TraceError
 from gpusim.trace.importers.collective_calls import CollectiveCall
 from gpusim.trace.importers.kineto_events import DeviceEvents, HostOperator
 from gpusim.trace.importers.nesting import Nesting
 from gpusim.trace.trace import Trace
 
+MOST_RANKS = 4096
 _OF_CALLS = ("nccl:", "record_param_comms", "c10d::")
 
 
@@ -48,16 +51,22 @@ class RankRecording:
     start: int = -1
 
 
-def said_of_ranks(header: Mapping[str, Any]) -> dict[str, Any]:
-    """Rank, world and groups as `RankRecording` has them, of a Kineto trace's "distributedInfo"."""
+def said_of_ranks(header: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Rank, world and groups as `RankRecording` has them, of a Kineto trace's "distributedInfo".  Raises TraceError."""
     info = header.get("distributedInfo")
     if not isinstance(info, dict):
         return {}
     groups = {}
-    for each in info.get("pg_config") or ():
-        if isinstance(each, dict) and isinstance(each.get("ranks"), list) and each["ranks"]:
-            groups[str(each.get("pg_name", ""))] = tuple(int(rank) for rank in each["ranks"])
-    return {"rank": int(info.get("rank", -1)), "world": int(info.get("world_size", 0)), "groups": groups}
+    try:
+        for each in info.get("pg_config") or ():
+            if each.get("ranks"):
+                groups[str(each.get("pg_name", ""))] = tuple(index(rank) for rank in each["ranks"])
+        rank, world = index(info.get("rank", -1)), index(info.get("world_size", 0))
+        if not (-1 <= rank < MOST_RANKS and 0 <= world <= MOST_RANKS):
+            raise ValueError
+    except (AttributeError, TypeError, ValueError):
+        raise TraceError("its 'distributedInfo' is not one that PyTorch writes", path) from None
+    return {"rank": rank, "world": world, "groups": groups}
 
 
 def base_time(header: Mapping[str, Any]) -> int:
