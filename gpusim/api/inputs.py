@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 from gpusim.base.errors import GpusimError
 from gpusim.base.yaml.find import find, find_run, is_managed, is_of_ranks
@@ -48,7 +49,8 @@ def load_trace(what: str | Path, device: int | None = None) -> Source:
     if is_of_ranks(file) and file.is_file():
         return load_ranks(file)
     if file.is_dir():
-        programs = import_ranks(file, **({} if device is None else {"device": device}))
+        options: dict[str, Any] = {} if device is None else {"device": device}
+        programs = import_ranks(file, **options)
         for sentence in programs.meta["warnings"]:
             warnings.warn(sentence, stacklevel=3)
         return programs

@@ -32,7 +32,6 @@ from gpusim.results.folder import RUNS, changed, damaged, in_columns, intact, is
 
 if TYPE_CHECKING:
     from gpusim.programs.managed.steps import ManagedProgram
-    from gpusim.programs.ranks.recorded import RankPrograms
     from gpusim.trace.trace import Trace
 
 BELADY, SEARCH = PolicySpec("belady"), PolicySpec("search")
@@ -140,10 +139,7 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False, runs: Sequence
     ))  # fmt: skip
     code = Code(own=loaded.own)
     files = {path: file_hash(path) for path in loaded.profiles.values()}
-    files |= {
-        path: _managed(path, path.stat().st_mtime_ns).content_hash if is_managed(path) else file_hash(path)
-        for path in loaded.traces.values()
-    }
+    files |= {path: read(path).content_hash if is_managed(path) else file_hash(path) for path in loaded.traces.values()}
 
     def task(spec: RunSpec, unlimited: bool = False) -> Task:
         trace, profile = loaded.traces[spec.trace], loaded.profiles[spec.profile]
@@ -185,7 +181,8 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False, runs: Sequence
         loaded.own.get("defrag", defrag).check(loaded.own.get("place", place))
     made = GridPlan(out, grid, tuple(references.values()), _keys(no_limit), _keys(oracle), _keys(searched))
     for trace, chain in dict.fromkeys((task.trace, task.spec.transform) for task in made.waiting()):
-        read(trace, chain, loaded.own)  # a mistake in it is told once, before anything runs, and not by every run
+        if not is_of_ranks(trace):  # which was read to find what it answers
+            read(trace, chain, loaded.own)  # a mistake in it is told once, before anything runs, and not by every run
     return made
 
 
@@ -234,10 +231,8 @@ def under_oracle(spec: RunSpec) -> RunSpec | None:
     return replace(spec, unified=replace(spec.unified, params=params), log=False) if BELADY.name in EVICT else None
 
 
-def read(file: Path, chain: str = AS_RECORDED, own: Registry = SHIPPED) -> Trace | ManagedProgram | RankPrograms:
+def read(file: Path, chain: str = AS_RECORDED, own: Registry = SHIPPED) -> Trace | ManagedProgram:
     """What a run's `trace` names, transformed, kept for the runs that need it next.  Raises TraceError, ConfigError."""
-    if is_of_ranks(file):
-        return answerable.read_ranks(file)
     return _managed(file, file.stat().st_mtime_ns) if is_managed(file) else read_trace(file, chain, own)
 
 

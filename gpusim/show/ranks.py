@@ -45,7 +45,7 @@ def of_ranks(results: Sequence[Result]) -> str:
     alone = str(best.spec.get("trace", "")) if layout == AS_RECORDED else layout
     name = run_name(best, varying(results)) if len(results) > 1 else alone
     shown = rows(best)
-    return f"Ranks of {name}\n{text_table(shown, [*shown[0]])}"
+    return f"Ranks of {name}\n{text_table(shown, [*dict.fromkeys(column for row in shown for column in row)])}"
 
 
 def _row(rank: Result) -> dict[str, str]:

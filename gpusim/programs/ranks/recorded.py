@@ -148,9 +148,8 @@ class _Join:
                         of.setdefault(rank, []).append(RankCall(operator, call))
         several = Counter(ranks for ranks, _ in collectives)
         unlike = {ranks for ranks in several if len({frozenset(of) for (r, _), of in collectives.items() if r == ranks}) > 1}
-        for ranks, of in _merged(collectives, unlike).items():
-            label = ranks[1] if several[ranks[0]] > 1 and ranks[0] not in unlike else ""
-            self._group(ranks[0], label, of, found)
+        for (ranks, group), of in _merged(collectives, unlike).items():
+            self._group(ranks, group if several[ranks] > 1 and ranks not in unlike else "", of, found)
         return found
 
     def _ranks(self, rank: int, call: CollectiveCall) -> tuple[int, ...]:

@@ -56,10 +56,10 @@ def _ordered(nodes: Sequence[ChakraNode], path: str) -> list[ChakraNode]:
     controlled = not any(node.after for node in nodes)  # a graph that was not linked has its order there
     left = {n.id: [d for d in dict.fromkeys(n.controls if controlled else n.after) if d in by_id] for n in nodes}
     behind: dict[int, list[int]] = {}
-    for node, deps in left.items():
+    for number, deps in left.items():
         for dep in deps:
-            behind.setdefault(dep, []).append(node)
-    count = {node: len(deps) for node, deps in left.items()}
+            behind.setdefault(dep, []).append(number)
+    count = {number: len(deps) for number, deps in left.items()}
     ready: list[tuple[int, int]] = []
     for node in nodes:
         if not count[node.id]:

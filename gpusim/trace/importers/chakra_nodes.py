@@ -105,7 +105,8 @@ def _node(raw: bytes) -> ChakraNode:
 
 
 def _attribute(raw: bytes) -> tuple[str, Any]:
-    name, said = "", None
+    name: str = ""
+    said: Any = None
     for number, value in fields(raw):
         if number == 1 and isinstance(value, bytes):
             name = value.decode()

@@ -121,4 +121,5 @@ def known_of(a: CollectiveCall | None, b: CollectiveCall | None) -> CollectiveCa
     """What two notes of one call say together, the first first."""
     if a is None or b is None:
         return a or b
-    return CollectiveCall(*(y if x in ("", (), 0, -1) else x for x, y in zip(a, b, strict=True)))
+    more = b._asdict()
+    return a._replace(**{name: more[name] for name, value in a._asdict().items() if value in ("", (), 0, -1)})
