@@ -188,8 +188,7 @@ def foresee(loaded: Loaded, tasks: Iterable[Task]) -> None:
 
 
 def told(loaded: Loaded) -> list[str]:
-    """What is to be said of an experiment that is no mistake: ranks that were not recorded, and where the driver does other than
-    asked."""
+    """What is to be said of an experiment that is no mistake: which ranks lack, where the driver does other than asked."""
     asked = [spec for spec in loaded.experiment.unified if spec != NONE]
     if not asked:
         of_ranks = [(name, file) for name, file in loaded.traces.items() if find.is_of_ranks(file)]
