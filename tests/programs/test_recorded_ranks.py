@@ -189,10 +189,11 @@ def profiled(rank: int) -> RankRecorder:
     made.kernel(0, 10, 20, "mm")
     made.collective(30, 40, 50, ranks=BOTH, elements=64)
     for event in made.events:
-        event["args"] |= {"External id": 700 + made.events.index(event)}
         if event["name"] == "c10d::allreduce_":
             event |= {"name": "nccl:all_reduce", "ts": 31.5, "dur": 1}
     made.events.sort(key=lambda event: (event["ts"], -event["dur"]))
+    for number, event in enumerate(made.events, 700):
+        event["args"] |= {"External id": number}
     return made
 
 

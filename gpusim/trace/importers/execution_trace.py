@@ -111,7 +111,7 @@ class _Kernels:
         with open_recording(path) as file:
             events = DeviceEvents(file, str(path), device)
         names = {node.record: node.name for node in nodes}
-        if (found := _differing(events.operators, names))[1] > found[0]:  # before 2024 a profile counts on its own
+        if (found := _differing(events.operators, names))[1] >= found[0]:  # before 2024 a profile counts on its own
             events.operators = _renumbered(events.operators, nodes)
         alike, unlike = _differing(events.operators, names)
         if unlike > alike:
