@@ -13,7 +13,7 @@ from damaged import damaged_tree, outcome, text
 from rank_recordings import RankRecorder, steps
 
 from gpusim.base.errors import TraceError
-from gpusim.programs.ranks.described import describe
+from gpusim.programs.ranks.described import describe, recorded_waits
 from gpusim.programs.ranks.files import load_ranks, save_ranks
 from gpusim.programs.ranks.folder import import_ranks
 from gpusim.programs.ranks.matching import matched
@@ -95,7 +95,7 @@ def test_an_uneven_all_to_all_takes_its_largest_part(tmp_path: Path) -> None:
     calls = [[{"name": "all_to_allv", "elements": n, "out": 40 - n}] for n in (10, 30)]
     made = import_ranks(pair(tmp_path, *calls))
     assert [(one.kind, one.size) for one in made.check()] == [("all_to_all", 120)]
-    assert made.meta["filled"]["sizes"] == "1 uneven all-to-alls take the time of their largest part"
+    assert made.meta["filled"]["sizes"] == "an uneven all-to-all takes the time of its largest part: 1 of them"
 
 
 def test_an_all_gather_is_as_large_as_what_it_makes(tmp_path: Path) -> None:
@@ -142,10 +142,15 @@ def test_absent_ranks_are_told_and_come_in_time(tmp_path: Path) -> None:
     made = import_ranks(tmp_path)
     assert made.absent == {1, 3} and [one.operators for one in made.check()] == [(0, -1, 0, -1)]
     assert made.meta["warnings"] == [
-        "2 of 4 ranks were not recorded (1, 3): to 1 collectives they are taken to come in time, so that nobody waits for "
-        "them, and else they do nothing"
+        "2 of 4 ranks were not recorded (1, 3): such ranks are taken to come in time to 1 collectives, so that nobody waits "
+        "for them, and else to do nothing"
     ]
-    assert describe(made)[1] == {"rank": 1, "tensors": "not recorded"}
+    rows = describe(made)
+    assert [row["tensors"] for row in rows] == ["0", "not recorded", "0", "not recorded"]
+    assert recorded_waits(made, made.check()) == [0, 0, 2000, 0]
+    (tmp_path / "rank2.pt.trace.json").unlink()
+    alone = import_ranks(tmp_path)
+    assert recorded_waits(alone, alone.check())[0] == -1, "nobody else's time is known"
 
 
 def test_kernels_that_do_not_say_what_they_exchange_keep_their_times(tmp_path: Path) -> None:
