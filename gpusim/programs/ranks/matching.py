@@ -97,7 +97,7 @@ def _agreed(programs: Sequence[Trace], ranks: tuple[int, ...], each: tuple[Call,
                 f"rank {ranks[0]} is in {_named(programs, ranks[0], operator, said)} with rank {rank}, which is in "
                 f"{_named(programs, rank, other, says)}"
             )
-    return Matched(said.kind, said.size, ranks, tuple(operator for operator, _ in each))
+    return Matched(SEND if said.kind == RECEIVE else said.kind, said.size, ranks, tuple(operator for operator, _ in each))
 
 
 def _named(programs: Sequence[Trace], rank: int, operator: int, said: Exchange) -> str:
