@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from gpusim.base.errors import GpusimError
+from gpusim.base.yaml import find
 from gpusim.programs.serving.requests import at_rate, requests_of
 from gpusim.studies.serving.answer import ServingAnswer, answer, objective
-from gpusim.studies.serving.search import ATTAINMENT, find_rate
+from gpusim.studies.serving.questions import ServedPoint, ServingQuestion, read, served
+from gpusim.studies.serving.search import ATTAINMENT, find_rate, steady
 from gpusim.studies.serving.setup import ServiceSpec, prepare
 
 
@@ -44,8 +46,39 @@ def serve(
     asked, kept = requests_of(requests, count or None), objective(slo)
     search = find_rate(service, asked, kept, attainment=attainment, seed=seed) if find else None
     if search is not None and search.best:
-        rate = search.best
+        asked = steady(asked, search.best, seed)
     run = service.start(at_rate(asked, rate, seed) if rate else asked, at_once=at_once)
     run.advance()
     return answer(service, run, kept, search, price)
 
+
+
+def serve_question(word: str) -> tuple[ServingQuestion, list[dict[str, Any]]]:
+    """The question of a file, or of one that ships, and a row of numbers for each combination of its axes.
+
+    Raises ConfigError with file:line:col.
+    """
+    asked = read(find.find("serving question", word, None))
+    return asked, [row_of(point, asked) for point in served(asked)]
+
+
+def row_of(point: ServedPoint, asked: ServingQuestion) -> dict[str, Any]:
+    """The axes' values and the numbers by which combinations are compared; times in ms."""
+    if point.answer is None:
+        return {**point.values, "why not": point.why}
+    numbers = point.answer.metrics()
+    row = dict(point.values)
+    if asked.find:
+        row["rate [1/s]"] = numbers["best_rate_per_s"]
+    if "attainment" in numbers:
+        row["attainment"] = numbers["attainment"]
+    row |= {f"{name} [ms]": numbers[f"{key}_ns"] / 1e6 for name, key in _NUMBERS.items()}
+    row |= {"output [tokens/s]": numbers["output_tokens_per_s"], "preemptions": numbers["preemptions"]}
+    if numbers["hit_share"] > 0 or numbers["tier_share"] > 0:
+        row |= {"cached": numbers["hit_share"], "from tiers": numbers["tier_share"]}
+    if "cost_per_million_tokens" in numbers:
+        row["cost of 1 M tokens"] = numbers["cost_per_million_tokens"]
+    return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in row.items()}
+
+
+_NUMBERS = {"TTFT p50": "ttft_p50", "TTFT p99": "ttft_p99", "TPOT p50": "tpot_p50", "TPOT p99": "tpot_p99"}

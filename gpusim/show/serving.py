@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,17 +33,23 @@ def save_answer(found: ServingAnswer, folder: Path) -> list[Path]:
     paths = [folder / "serving.json", folder / "requests.csv"]
     write_json(paths[0], found.values())
     columns = [[("" if value >= NEVER else value) for value in getattr(found.served, name).tolist()] for name in _COLUMNS]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    writer.writerows(zip(*columns, strict=True))
-    write_text(paths[1], text.getvalue())
+    save_rows([dict(zip(_COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)], paths[1])
     spec, search = found.service.spec, found.search
     question = f"How does {spec.model} serve on {spec.machine}?"
     rates = [(point.rate, point.served) for point in search.points] if search is not None else []
     answer = found.searched() or (f"Limited by {found.limit}." if found.limit else "")
     figure = draw(question, answer, found.served, rates, found.slo, search.best if search is not None else 0.0)
     return [*paths, *save(figure, folder / "serving")]
+
+
+def save_rows(rows: list[dict[str, Any]], path: Path) -> None:
+    """Rows as CSV, with all columns that any of them has."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text.getvalue())
 
 
 @styled

@@ -35,7 +35,6 @@ AT_FIRST_USE = {
     "calibrate/offload/training.py": "PyTorch is an extra",
     "calibrate/parallel/programs.py": "PyTorch is an extra",
     "calibrate/readers/aiconfigurator.py": "pandas is an extra",
-    "calibrate/serving/vllm_real.py": "vLLM, after its imports have been replaced",
     "calibrate/steps/measure.py": "PyTorch is an extra",
     "calibrate/steps/plain.py": "replaces numba before it is imported",
     "experiment/far.py": "dask is an extra",

@@ -19,6 +19,7 @@ from gpusim.machine.serving.tables import ServingTables, installed, order
 from gpusim.machine.topology import build
 
 pytestmark = pytest.mark.fast
+NOWHERE = Path("no-tables")
 SMALL = ServedModel("small", 2, 1024, 8, 2, 128, 2048, 4096)
 
 
@@ -148,15 +149,16 @@ def test_split_over_two_gpus(folder: Path) -> None:
     reduced, gathered = (h100(folder).all_reduce(2, np.array(sizes)) for sizes in ([4096.0, 6144.0], [16384.0, 24576.0]))
     assert three - two == pytest.approx(5 * np.diff(reduced)[0] + np.diff(gathered)[0] / 2, abs=1)
     assert times.sources["collectives"] == "h100_sxm/comm/vllm"
-    nccl = step_times(SMALL, machine, "vllm", 2, topology=build.load("hgx-h100"), most_tokens=64, most_requests=4)
+    links = build.load("hgx-h100")
+    nccl = step_times(SMALL, machine, "vllm", 2, topology=links, most_tokens=64, most_requests=4, folder=NOWHERE)
     assert nccl.sources["collectives"] == "NCCL on the machine's links" and nccl.of([0], [1]).parts["collectives"] > 0
 
 
-def test_experts(folder: Path) -> None:
+def test_experts() -> None:
     """More experts chosen take longer; their weights are held."""
     machine = catalogue.load("h100-sxm-80gb")
     few, more = (ServedModel("moe", 2, 1024, 8, 2, 128, 512, 4096, experts=16, chosen=chosen) for chosen in (1, 4))
-    took = [step_times(model, machine, folder=folder, most_tokens=64, most_requests=4) for model in (few, more)]
+    took = [step_times(model, machine, folder=NOWHERE, most_tokens=64, most_requests=4) for model in (few, more)]
     assert took[0].of([0] * 4, [16] * 4).parts["gemm"] < took[1].of([0] * 4, [16] * 4).parts["gemm"]
     assert few.weight_bytes(1) - SMALL.weight_bytes(1) == 2 * 2 * (16 * 3 * 1024 * 512 + 16 * 1024 - 3 * 1024 * 2048)
 
@@ -169,7 +171,10 @@ def test_experts(folder: Path) -> None:
         (lambda: SMALL.divides(3), "8 heads on 2 of keys and values cannot be split over 3 GPUs"),
         (lambda: step_times(SMALL, catalogue.load("l40s"), "triton"), "no CPU times of the engine 'triton'"),
         (lambda: step_times(SMALL, catalogue.load("l40s"), "vllm@0.5"), "no CPU times of vllm@0.5"),
-        (lambda: step_times(SMALL, catalogue.load("rtx-3090"), "vllm", 2), "nothing says over which links 2 GPUs exchange"),
+        (
+            lambda: step_times(SMALL, catalogue.load("rtx-3090"), "vllm", 2, folder=NOWHERE),
+            "nothing says over which links 2 GPUs exchange",
+        ),
     ],
 )  # fmt: skip
 def test_refusals(made: Any, said: str) -> None:

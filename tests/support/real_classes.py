@@ -79,6 +79,15 @@ class Inert(metaclass=_Meta):
     def __bool__(self) -> bool:
         return False
 
+    def __contains__(self, _: Any) -> bool:
+        return False
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
 
 class _InertModule(types.ModuleType):
     def __getattr__(self, name: str) -> Any:

@@ -14,6 +14,7 @@ KINDS: dict[str, tuple[str, tuple[str, ...], type[GpusimError]]] = {
     "trace": ("traces", (".npz",), TraceError),
     "managed program": ("traces/programs", (".yaml", ".yml"), TraceError),
     "experiment": ("experiments", (".yaml", ".yml"), GpusimError),
+    "serving question": ("experiments/serving", (".yaml", ".yml"), GpusimError),
 }
 RUNS = ("trace", "managed program")  # the kinds that an experiment's `trace` may name
 

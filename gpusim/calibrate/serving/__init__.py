@@ -1,1 +1,1 @@
-"""Schedulers, step times and whole runs of serving engines, against real classes, measured operators and published runs."""
+"""Step times and whole runs of serving engines, against measured operators and published runs."""

@@ -14,13 +14,13 @@ import numpy.typing as npt
 
 from gpusim.base.errors import GpusimError
 from gpusim.calibrate.serving.cases import PublishedRun
+from gpusim.engine.serving.modelled import ModelledCost
+from gpusim.engine.serving.run import Engine, ServiceRun
 from gpusim.machine.profile import Profile
-from gpusim.machine.serving import step
 from gpusim.machine.serving.build import ServedStepTimes, step_times
 from gpusim.machine.topology import build
 from gpusim.policies.registry import get
-from gpusim.policies.schedule.parts.running import EngineLimits, Running, request_table
-from gpusim.policies.schedule.parts.tables import N_ENDED, N_STEP
+from gpusim.policies.schedule.parts.running import EngineLimits, request_table
 from gpusim.programs.zoo.served import served
 
 F64 = npt.NDArray[np.float64]
@@ -62,8 +62,19 @@ def simulated(run: PublishedRun, folder: Path) -> SimulatedRun:
     prompt, output = lengths(run)
     requests = request_table(np.zeros(len(prompt), np.int64), prompt, output)
     caching = f"{_CACHING[scheduler.split('@')[0]]}={int(run.set.prefix_caching)}"
-    running = get("schedule", f"{scheduler}({caching})").start(requests, limits)
-    return _answered(run, times, running, output)
+    cost = ModelledCost(times)
+    engine = Engine(run.set.engine, get("schedule", f"{scheduler}({caching})").start(requests, limits), cost)
+    service = ServiceRun(requests, [engine], at_once=run.at_once)
+    service.advance()
+    found, spent = service.result(), cost.spent()
+    if not found.finished.all():
+        raise GpusimError(f"{int((~found.finished).sum())} requests of {run.name} were refused")
+    ttft, tpot = found.ttft_ns() / 1e6, found.tpot_ns() / 1e6
+    return SimulatedRun(
+        float(ttft.mean()), float(tpot.mean()), float(np.quantile(ttft, 0.99)), float(np.quantile(tpot, 0.99)),
+        float(output.sum() / found.makespan_ns * 1e9), found.engines[0].steps,
+        tuple(part / spent.ns for part in spent.parts.values()), spent.low / spent.ns, spent.high / spent.ns,
+    )  # fmt: skip
 
 
 def prepared(run: PublishedRun, folder: Path) -> tuple[ServedStepTimes, EngineLimits, str]:
@@ -104,40 +115,3 @@ def lengths(run: PublishedRun) -> tuple[I64, I64]:
     short = run.set.shortest
     prompt = draw.integers(int(run.prompt * short), run.prompt + 1, count)
     return prompt, draw.integers(int(run.output * short), run.output + 1, count)
-
-
-def _answered(run: PublishedRun, times: ServedStepTimes, running: Running, output: I64) -> SimulatedRun:
-    """The clients, until all are answered."""
-    count, table, word = len(output), times.table, running.step.word
-    sent, first, last = (np.zeros(count, np.int64) for _ in range(3))
-    parts, summed = np.zeros(5, np.int64), np.zeros(5, np.int64)
-    now, next_request, answered, steps = 0, 0, 0, 0
-    for _ in range(min(run.at_once, count)):
-        running.arrive(next_request, now)
-        next_request += 1
-    while answered < count:
-        rows = running.compose(now)
-        if rows < 1:
-            raise GpusimError(f"the scheduler of {run.name} has nothing to run while {count - answered} requests wait")
-        now += step.step_time(table, running.step.before, running.step.tokens, int(word[N_STEP]), parts)
-        summed += parts
-        steps += 1
-        who = running.step.who[:rows].copy()
-        running.over(now)
-        begun = who[(running.step.made[who] == 1) & (first[who] == 0)]
-        first[begun] = now
-        for r in running.step.ended[: word[N_ENDED]]:
-            last[r] = now
-            answered += 1
-            if next_request < count:
-                sent[next_request] = now
-                running.arrive(next_request, now)
-                next_request += 1
-    ttft, tpot = (first - sent) / 1e6, (last - first) / np.maximum(output - 1, 1) / 1e6
-    bounds = np.zeros(2)
-    step.step_interval(table, summed, bounds)
-    whole = float(summed.sum())
-    return SimulatedRun(
-        float(ttft.mean()), float(tpot.mean()), float(np.quantile(ttft, 0.99)), float(np.quantile(tpot, 0.99)),
-        float(output.sum() / now * 1e9), steps, tuple((summed / whole).tolist()), bounds[0] / whole, bounds[1] / whole,
-    )  # fmt: skip

@@ -2,6 +2,7 @@
 
     gpusim serve --model llama-8b --machine h100-sxm-80gb --requests "drawn(prompt=1024, output=128)" --rate 5
     gpusim serve --model llama-8b --machine "4 x l40s" --requests arrivals.csv --slo "ttft 2 s, tpot 100 ms" --find rate
+    gpusim serve kv_tiers                                     a shipped question: all combinations of its axes
     gpusim serve --model llama-70b --machine hgx-h100 --tensor 4 --requests mooncake.jsonl --tiers "host(500 GB)"
 """
 
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpusim.base.errors import GpusimError
 from gpusim.cli.options import Json, output
 from gpusim.cli.output import emit, emit_json
 
@@ -25,10 +27,11 @@ _ROWS = {
 
 
 def verb(
+    question: Annotated[str, typer.Argument(metavar="[QUESTION]", help="A YAML file, or one that ships: kv_tiers.")] = "",
     *,
-    model: Annotated[str, typer.Option(help="A model of the zoo: llama-8b (`gpusim zoo`).")],
-    machine: Annotated[str, typer.Option(help="A profile, '4 x l40s', or a whole machine.")],
-    requests: Annotated[str, typer.Option(help="A file of arrivals (CSV, JSON lines), or drawn(prompt=1024, output=128).")],
+    model: Annotated[str, typer.Option(help="A model of the zoo: llama-8b (`gpusim zoo`).")] = "",
+    machine: Annotated[str, typer.Option(help="A profile, '4 x l40s', or a whole machine.")] = "",
+    requests: Annotated[str, typer.Option(help="A file of arrivals (CSV, JSON lines), or drawn(prompt=1024).")] = "",
     engine: Annotated[str, typer.Option(help="Scheduler and version: vllm@0.33, sglang@0.5, static.")] = "vllm@0.33",
     tensor: Annotated[int, typer.Option(help="GPUs over which each replica is split.", min=1)] = 1,
     replicas: Annotated[int, typer.Option(help="Replicas; 0: as many as there are GPUs for.", min=0)] = 0,
@@ -52,6 +55,12 @@ def verb(
     json: Json = False,
 ) -> None:
     """Serve requests with a model on a machine: latencies, goodput, memory; or the largest rate within objectives."""
+    if question:
+        _answer_question(question, out, json)
+        return
+    for name, value in (("model", model), ("machine", machine), ("requests", requests)):
+        if not value:
+            raise GpusimError(f"a service needs --{name}, or a file that asks a question", hint="gpusim serve --help")
     from gpusim.api.serving import serve
 
     found = serve(
@@ -69,6 +78,22 @@ def verb(
         written = save_answer(found, out)
         if not json:
             typer.echo(f"{out}: {', '.join(path.name for path in written)}")
+
+
+def _answer_question(word: str, out: Path | None, json: bool) -> None:
+    from gpusim.api.serving import serve_question
+    from gpusim.show.serving import save_rows
+
+    asked, rows = serve_question(word)
+    if json:
+        emit_json({"question": asked.question, "rows": rows})
+    else:
+        typer.echo(f"{asked.question}\n")
+        emit(rows)
+    if out is not None:
+        save_rows(rows, out / "summary.csv")
+        if not json:
+            typer.echo(f"\n{out}: summary.csv")
 
 
 def _show(found: ServingAnswer) -> None:

@@ -192,7 +192,8 @@ def put(t: TierTables, e: int, depth: int, chunk: int, state: int, now: int) -> 
         row.stored += 1
         if entered:
             t.held[tier, chunk] += 1
-            send(t, SINK, e, d, t.down[e, d - 1], chunk, chunk + 1, -1, t.bytes[1], now)
+            x = send(t, SINK, e, d, t.down[e, d - 1], t.bytes[1], now)
+            x.first = chunk
         entered, d = True, d + 1
         if out < 0 or d >= t.chain.shape[1] or t.chain[e, d] < 0 or t.where[t.chain[e, d], out] != ABSENT:
             return True
@@ -200,21 +201,18 @@ def put(t: TierTables, e: int, depth: int, chunk: int, state: int, now: int) -> 
 
 
 @kernel
-def send(
-    t: TierTables, kind: int, e: int, d: int, way: int, first: int, end: int, r: int, size: float, now: int
-) -> None:  # fmt: skip
-    """A copy of so many bytes joins the queue of its way."""
+def send(t: TierTables, kind: int, e: int, d: int, way: int, size: float, now: int) -> Any:
+    """A copy of so many bytes joins the queue of its way; its row, in which what it carries is still to be said."""
     t.spare[0] -= 1
     number = t.spare[1 + t.spare[0]]
     x, w = t.transfer[number], t.way[way]
-    x.next, x.kind, x.engine, x.depth, x.way = 0, kind, e, d, way
-    x.first, x.end, x.request = first, end, r
-    x.bytes = size
+    x.next, x.kind, x.engine, x.depth, x.way, x.bytes = 0, kind, e, d, way, size
     if w.last:
         t.transfer[w.last - 1].next = number + 1
     else:
         w.first, w.begins, w.since = number + 1, now + w.latency, now
     w.last = number + 1
+    return x
 
 
 @outlined
@@ -238,7 +236,8 @@ def load(t: TierTables, requests: RequestTable, e: int, row: Any, now: int) -> i
                 tokens += min(row[2], (k + 1) * piece) - max(row[1], k * piece)
         if tokens > 0:
             copies += 1
-            send(t, LOAD, e, d, t.out_of[e, d], first, end, r, tokens * t.bytes[0], now)
+            x = send(t, LOAD, e, d, t.out_of[e, d], tokens * t.bytes[0], now)
+            x.request, x.first, x.end = r, first, end
     t.pending[r] = copies
     return copies
 
@@ -262,7 +261,8 @@ def offer(t: TierTables, requests: RequestTable, step: StepTable, e: int, now: i
                 t.mark[base + k] = 1
                 tokens += piece
         if tokens > 0:
-            send(t, STORE, e, 0, t.into[e, 0], first, end, r, tokens * t.bytes[0], now)
+            x = send(t, STORE, e, 0, t.into[e, 0], tokens * t.bytes[0], now)
+            x.request, x.first, x.end = r, first, end
 
 
 @outlined
@@ -277,7 +277,8 @@ def save(t: TierTables, requests: RequestTable, step: StepTable, e: int, each: i
         gone = name >= 0 and name % each == each - 1 and t.where[tier, chunk] == ABSENT and depth_of(t, e, chunk) < 0
         if gone and put(t, e, 0, chunk, COMING, now):
             t.held[tier, chunk] += 1
-            send(t, SINK, e, 0, t.into[e, 0], chunk, chunk + 1, -1, t.bytes[1], now)
+            x = send(t, SINK, e, 0, t.into[e, 0], t.bytes[1], now)
+            x.first = chunk
 
 
 @outlined

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpusim.base.errors import GpusimError
 from gpusim.policies.schedule.parts.tables import RequestTable
-from gpusim.programs.serving.requests import SECOND, at_rate
+from gpusim.programs.serving.drawn import SECOND
+from gpusim.programs.serving.requests import at_rate
 from gpusim.results.served import Objective, Served
 from gpusim.studies.serving.setup import PreparedService
 
@@ -16,6 +18,8 @@ ATTAINMENT = 0.9
 CLOSE = 1.03
 """The rate that is found and the next that fails differ by no more than this factor."""
 MOST_RUNS = 40
+STEADY, MOST = 200.0, 300_000
+"""A rate is tried for so many seconds, and no more than so many requests: a queue that grows must have the time to do so."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +46,19 @@ class RateSearch:
     attainment: float
 
 
+def steady(requests: RequestTable, rate: float, seed: int) -> RequestTable:
+    """The requests at this rate, for long enough."""
+    return at_rate(requests, rate, seed, max(len(requests.arrival), min(math.ceil(rate * STEADY), MOST)))
+
+
 def find_rate(
     service: PreparedService, requests: RequestTable, slo: Objective, *, attainment: float = ATTAINMENT, seed: int = 0,
     tell: Callable[[RatePoint], None] | None = None,
 ) -> RateSearch:  # fmt: skip
     """The largest rate, to 3 %, of a Poisson process at which so large a share of the requests meets the objectives.
 
-    The same requests with the same gaps come faster or slower, so that rates differ in nothing else.
+    The same requests with the same gaps come faster or slower, so that rates differ in little else; where they are too few for
+    `STEADY` seconds they come again.
     Raises GpusimError without an objective.
     """
     if slo == Objective():
@@ -62,7 +72,7 @@ def find_rate(
     tried: dict[float, RatePoint] = {}
 
     def keeps(rate: float) -> bool:
-        run = service.start(at_rate(requests, rate, seed))
+        run = service.start(steady(requests, rate, seed))
         run.advance()
         result = run.result()
         tried[rate] = RatePoint(rate, result, float(result.meets(slo).mean()))

@@ -82,7 +82,7 @@ def run_in_order(own: VllmTables, requests: RequestTable, step: StepTable, pool:
             if step.status[r] == t.LOADING and own.arrived[r]:
                 settle(own, requests, step, pool, r)
             if step.status[r] != t.LOADING:
-                if not_asked(step, r):
+                if not_asked(own, requests, step, pool, r):
                     return t.ASK_TIER
                 if admit(own, requests, step, pool, queue, r, wish) != ADMITTED:
                     return t.ASK

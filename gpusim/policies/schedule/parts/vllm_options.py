@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpusim.base.errors import PolicyError, suggest
+from gpusim.base.errors import PolicyError
 
 VERSIONS: dict[str, dict[str, int]] = {
     "0.11": {"alone_whole": 0, "takes_back": 0, "goes_on": 0, "nameless_first": 0, "passes_over": 1, "counts_admitted": 0,
@@ -30,7 +30,7 @@ def numbers(values: Mapping[str, Any]) -> list[float]:
     version = str(values["version"])
     if version not in VERSIONS:
         known = ", ".join(f"vllm@{v}" for v in ("0.9", *VERSIONS))
-        raise PolicyError(f"vLLM {version} is not modelled", hint=suggest(version, VERSIONS) or f"modelled are {known}")
+        raise PolicyError(f"vLLM {version} is not modelled", hint=f"modelled are {known}")
     if version == "0.11" and (given := next((o for o, unset in NEWER.items() if values[o] != unset), "")):
         raise PolicyError(f"vLLM 0.11 has no option '{given}'", hint="vllm@0.33 has it")
     reserve = _one_of(values, "scheduler_reserve_full_isl", ("0", "1", "auto"))

@@ -6,7 +6,6 @@ What a served run adds is the time of a step; this is what a scheduler costs, an
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,8 @@ from gpusim.policies.schedule.parts.running import Running, ScheduleVerbs
 from gpusim.policies.schedule.parts.tables import (
     ASK_TIER,
     ASKED,
+    BLOCKS,
+    FREE,
     N_LOADS,
     N_RUNNING,
     N_WAITING,
@@ -29,6 +30,9 @@ from gpusim.policies.schedule.parts.tables import (
 from gpusim.policies.verb_table import called
 
 I64 = types.Array(types.int64, 1, "C")
+PLAY = types.UniTuple(types.int64, 3)(
+    types.Array(types.int64, 2, "C"), types.int64, REQUESTS, STEP, I64, I64, I64, types.int64, types.int64
+)
 IDLE = 50  # steps without work after which no more come
 as_arrive, V_ARRIVE = called(ScheduleVerbs, "arrive")
 as_compose, V_COMPOSE = called(ScheduleVerbs, "compose")
@@ -37,11 +41,12 @@ as_leave, V_LEAVE = called(ScheduleVerbs, "leave")
 as_loaded, V_LOADED = called(ScheduleVerbs, "loaded")
 
 
-@kept(types.UniTuple(types.int64, 3)(types.Array(types.int64, 2, "C"), types.int64, REQUESTS, STEP, I64, I64, types.int64, I64))
+@kept(PLAY)
 def play(
-    verbs: Any, own: int, requests: RequestTable, step: StepTable, leaving: Any, below: Any, load_steps: int, loads: Any
-) -> tuple[int, int, int]:
-    """(steps, rows of all of them, tokens) of a run to its end.
+    verbs: Any, own: int, requests: RequestTable, step: StepTable,
+    leaving: Any, below: Any, loads: Any, load_steps: int, most: int,
+) -> tuple[int, int, int]:  # fmt: skip
+    """(steps, rows of all of them, tokens) of a run to its end, or of `most` steps.
 
     leaving     requests whose clients go away, in the order in which they do
     below       leading tokens of each request that a tier holds; a load takes `load_steps`
@@ -51,7 +56,8 @@ def play(
     over, leave = as_over(verbs[V_OVER, 0], verbs[V_OVER, 1]), as_leave(verbs[V_LEAVE, 0], verbs[V_LEAVE, 1])
     loaded = as_loaded(verbs[V_LOADED, 0], verbs[V_LOADED, 1])
     n, come, gone, idle, now, rows, tokens, first, last = requests.arrival.size, 0, 0, 0, 0, 0, 0, 0, 0
-    while idle <= IDLE and (come < n or step.word[N_RUNNING] + step.word[N_WAITING] > 0 or first < last):
+    word = step.word
+    while now < most and idle <= IDLE and (come < n or word[N_RUNNING] + word[N_WAITING] > 0 or word[FREE] < word[BLOCKS]):
         while gone < leaving.size and requests.leaves[leaving[gone]] <= now:
             leave(own, leaving[gone], now)
             gone += 1
@@ -60,9 +66,9 @@ def play(
             come += 1
         found = compose(own, 0, now)
         while found == ASK_TIER:
-            step.below[step.word[ASKED]] = below[step.word[ASKED]]
+            step.below[word[ASKED]] = below[word[ASKED]]
             found = compose(own, 0, now)
-        for i in range(step.word[N_LOADS] if load_steps else 0):
+        for i in range(word[N_LOADS] if load_steps else 0):
             loads[last % loads.size] = (now + load_steps) * n + step.load[i, 0]
             last += 1
         rows += found
@@ -77,10 +83,18 @@ def play(
     return now, rows, tokens
 
 
-def ready(running: Running, below: Any = 0, load_steps: int = 0) -> Callable[[], tuple[int, int, int]]:
+def ready(running: Running, below: Any = 0, load_steps: int = 0, most: int = NEVER) -> Callable[[], tuple[int, int, int]]:
     """What plays the scheduler's requests, whose times count steps, to their end: `play` with all its arguments."""
     leaves = running.requests.leaves
     leaving = np.argsort(leaves, kind="stable")[: int((leaves < NEVER).sum())]
     held = np.array(np.broadcast_to(below, leaves.shape), np.int64)
     room = np.zeros(max(running.step.load.shape[0] * max(load_steps, 1), 1), np.int64)
-    return partial(direct(play), running.verbs, running.own, running.requests, running.step, leaving, held, load_steps, room)
+    verbs, compiled = running.verbs, direct(play)
+
+    def run() -> tuple[int, int, int]:  # keeps `running` alive, whose tables compiled code finds by their addresses
+        found: tuple[int, int, int] = compiled(
+            verbs, running.own, running.requests, running.step, leaving, held, room, load_steps, most
+        )
+        return found
+
+    return run

@@ -1,7 +1,7 @@
-"""python vllm_real.py FOLDER < cases > answers    the real scheduler of vLLM, from the *.py of its wheel, without torch and GPU
+"""python -m real_vllm FOLDER [--silent] < cases > answers    the real scheduler of vLLM, from its wheel, without torch and GPU
 
-FOLDER is the unpacked folder `vllm`; a case is a line of JSON (`vllm_cases`), an answer an int32 array (`vllm_played`).
-Imports the standard library and vLLM only; everything that vLLM wants beside the scheduler's own modules is a stub.
+FOLDER is what `real_classes` finds; a case is a line of JSON (`vllm_cases`), an answer an int32 array (`vllm_simulated`).
+Everything that vLLM wants beside the scheduler's own modules is inert.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import sys
 import time
 from array import array
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import stubbed  # type: ignore[import-not-found]  # of this folder: this file runs as a script
+import real_classes
 
 REAL = (
     "vllm.v1.core.", "vllm.v1.request", "vllm.v1.kv_cache_interface", "vllm.v1.kv_cache_spec_registry",
@@ -82,7 +83,7 @@ class VllmModules:
     """The real modules, and what has to be put in the place of stubs that matter."""
 
     def __init__(self, folder: str) -> None:
-        stubbed.install("vllm", folder, REAL)
+        real_classes.imports("vllm", Path(folder), REAL, inert=("torch", "pydantic", "msgspec", "cloudpickle", "zmq", "psutil"))
         import vllm.v1.core.kv_cache_utils as blocks  # type: ignore[import-not-found]
         import vllm.v1.core.sched.scheduler as scheduler  # type: ignore[import-not-found]
         import vllm.v1.kv_cache_interface as interface  # type: ignore[import-not-found]
@@ -243,7 +244,7 @@ class RealCase:
         return [token(int(i), self.live[i].num_output_tokens)]
 
     def tell(self, tokens: dict[str, int]) -> None:
-        """Write the step down: see `vllm_played.told`."""
+        """Write the step down: see `vllm_simulated.told`."""
         scheduler, manager, out = self.scheduler, self.scheduler.kv_cache_manager, self.answer
         out.append(len(tokens))
         for i, n in tokens.items():

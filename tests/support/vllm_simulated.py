@@ -12,11 +12,13 @@ and after it is over:
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from step_clock import ready
+from vllm_cases import Case, token
 
-from gpusim.calibrate.serving.vllm_cases import Case, token
 from gpusim.policies.registry import get
 from gpusim.policies.schedule.parts import tables as t
 from gpusim.policies.schedule.parts.running import EngineLimits, Running, request_table
@@ -68,6 +70,12 @@ def running_of(case: Case, version: str) -> Running:
     if case["load_steps"] >= 0:
         made.step.word[t.TIERS] = t.ASYNC_LOADS if case["load_steps"] else t.SYNC_LOADS
     return made
+
+
+def ready_case(case: Case, version: str) -> Callable[[], tuple[int, int, int]]:
+    """What plays a case in the compiled loop."""
+    below = [request["below"] for request in case["requests"]]
+    return ready(running_of(case, version), below, max(case["load_steps"], 0), case["steps"])
 
 
 class SimulatedCase:

@@ -1,0 +1,147 @@
+"""A question about services as a YAML file: every list in it is an axis, and all combinations are served.
+
+    question: What is host memory worth to conversations?
+    service:
+      model: llama-8b
+      machine: [a100-pcie-40gb, h100-sxm-80gb]
+      tiers: ["", host(64 GiB)]
+    requests: chats(users=200)
+    slo: ttft 1 s, tpot 100 ms
+    find: rate
+
+The keys of `service` are those of `setup.ServiceSpec`, the others those of `gpusim serve`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass as plain_dataclass
+from dataclasses import fields
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BeforeValidator, Field
+from pydantic.dataclasses import dataclass
+
+from gpusim.base.errors import ConfigError, GpusimError
+from gpusim.base.yaml import document, validate
+from gpusim.base.yaml.document import Document
+from gpusim.base.yaml.fields import STRICT, checked
+from gpusim.programs.serving.requests import at_rate, requests_of
+from gpusim.results.served import Objective
+from gpusim.studies.serving.answer import ServingAnswer, answer, objective
+from gpusim.studies.serving.search import ATTAINMENT, find_rate, steady
+from gpusim.studies.serving.setup import ServiceSpec, prepare
+
+T = TypeVar("T")
+
+
+def _many(value: Any) -> Any:
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+Axis = Annotated[tuple[T, ...], BeforeValidator(_many), Field(min_length=1)]
+Count = Annotated[int, Field(ge=1)]
+Rate = Annotated[float, Field(ge=0)]
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class ServiceAxes:
+    """`ServiceSpec`, each field one value or several."""
+
+    model: Axis[str]
+    machine: Axis[str]
+    engine: Axis[str] = ("vllm@0.33",)
+    tensor: Axis[Count] = (1,)
+    replicas: Axis[Annotated[int, Field(ge=0)]] = (0,)
+    weights: Axis[str] = ("bf16",)
+    cache: Axis[str] = ("bf16",)
+    tiers: Axis[str] = ("",)
+    when: Axis[str] = ("write_through",)
+    block: Axis[Count] = (16,)
+    max_seqs: Axis[Count] = (256,)
+    max_tokens: Axis[Count] = (8192,)
+    max_len: Axis[Annotated[int, Field(ge=0)]] = (0,)
+    memory: Axis[Annotated[float, Field(gt=0, le=1)]] = (0.9,)
+    routing: Axis[Literal["least_busy", "round_robin"]] = ("least_busy",)
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class ServingQuestion:
+    """The file; see the module."""
+
+    question: Annotated[str, Field(min_length=1)]
+    service: ServiceAxes
+    requests: Axis[str]
+    rate: Axis[Rate] = (0.0,)
+    at_once: Axis[Annotated[int, Field(ge=0)]] = (0,)
+    slo: Annotated[Objective, BeforeValidator(checked(objective))] = Field(default_factory=Objective)
+    find: Literal["", "rate"] = ""
+    attainment: Annotated[float, Field(gt=0, le=1)] = ATTAINMENT
+    price: Annotated[float, Field(ge=0)] = 0.0
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    def axes(self) -> dict[str, tuple[Any, ...]]:
+        """What has several values, in the order of the file's keys."""
+        found = {f.name: getattr(self.service, f.name) for f in fields(self.service)}
+        found |= {name: getattr(self, name) for name in ("requests", "rate", "at_once")}
+        return {name: values for name, values in found.items() if len(values) > 1}
+
+
+@plain_dataclass(frozen=True)
+class ServedPoint:
+    """One combination: the values of the axes, and what came of it, or why nothing did."""
+
+    values: dict[str, Any]
+    answer: ServingAnswer | None
+    why: str = ""
+
+
+def read(path: Path) -> ServingQuestion:
+    """A question from its file.  Raises ConfigError with file:line:col."""
+    return _checked(document.read(path))
+
+
+def _checked(doc: Document) -> ServingQuestion:
+    found = validate.build(ServingQuestion, doc)
+    if found.find and found.slo == Objective():
+        raise ConfigError([doc.problem(("find",), "there is no objective to keep", "slo: ttft 500 ms, tpot 50 ms")])
+    if found.find and (any(found.rate) or any(found.at_once)):
+        raise ConfigError([doc.problem(("find",), "the rate is what is searched for", "leave out rate and at_once")])
+    return found
+
+
+def served(question: ServingQuestion, tell: Callable[[ServedPoint], None] | None = None) -> list[ServedPoint]:
+    """All combinations, one after the other; what cannot be served says why."""
+    points = []
+    for spec, requests, rate, at_once, values in _combinations(question):
+        try:
+            point = ServedPoint(values, _one(question, spec, requests, rate, at_once))
+        except GpusimError as error:
+            point = ServedPoint(values, None, error.message)
+        points.append(point)
+        if tell is not None:
+            tell(point)
+    return points
+
+
+def _combinations(question: ServingQuestion) -> Iterator[tuple[ServiceSpec, str, float, int, dict[str, Any]]]:
+    names = [f.name for f in fields(question.service)]
+    own = [getattr(question.service, name) for name in names]
+    axes = question.axes()
+    for values in product(*own, question.requests, question.rate, question.at_once):
+        said = dict(zip((*names, "requests", "rate", "at_once"), values, strict=True))
+        spec = ServiceSpec(**{name: said[name] for name in names})
+        yield spec, said["requests"], said["rate"], said["at_once"], {name: said[name] for name in axes}
+
+
+def _one(question: ServingQuestion, spec: ServiceSpec, word: str, rate: float, at_once: int) -> ServingAnswer:
+    service, asked = prepare(spec), requests_of(word)
+    search = None
+    if question.find:
+        search = find_rate(service, asked, question.slo, attainment=question.attainment, seed=question.seed)
+        asked = steady(asked, search.best, question.seed) if search.best else asked
+    run = service.start(at_rate(asked, rate, question.seed) if rate else asked, at_once=at_once)
+    run.advance()
+    return answer(service, run, question.slo, search, question.price)

@@ -1,0 +1,126 @@
+"""The shipped questions about services: golden numbers, and what has to hold whatever the numbers are.
+
+`python tests/studies/test_serving_questions.py [NAME ...]` makes the golden files anew.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import gpusim
+
+from gpusim.api.serving import serve_question
+from gpusim.base.errors import ConfigError
+from gpusim.base.yaml import find
+from gpusim.programs.serving.requests import requests_of
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "serving"
+NAMES = find.names("serving question")
+
+
+@cache
+def rows(name: str) -> list[dict[str, Any]]:
+    return serve_question(name)[1]
+
+
+def by(name: str, *axes: str) -> dict[Any, dict[str, Any]]:
+    return {tuple(row[axis] for axis in axes) if len(axes) > 1 else row[axes[0]]: row for row in rows(name)}
+
+
+@pytest.mark.slow
+@pytest.mark.golden
+@pytest.mark.parametrize("name", NAMES)
+def test_golden_numbers(name: str) -> None:
+    expected = json.loads((GOLDEN / f"{name}.json").read_text())
+    assert [list(row) for row in rows(name)] == [list(row) for row in expected]
+    for found, wanted in zip(rows(name), expected, strict=True):
+        assert {k: v for k, v in found.items() if isinstance(v, str)} == {k: v for k, v in wanted.items() if isinstance(v, str)}
+        numbers = [k for k, v in wanted.items() if not isinstance(v, str)]
+        assert [found[k] for k in numbers] == pytest.approx([wanted[k] for k in numbers], rel=1e-3, nan_ok=True)
+
+
+@pytest.mark.slow
+def test_larger_tiers_find_more_and_answer_sooner() -> None:
+    found = by("kv_tiers", "machine", "tiers")
+    for machine in ("a100-pcie-40gb", "h100-sxm-80gb"):
+        tiers = [found[machine, tier] for tier in ("", "host(32 GiB)", "host(128 GiB)", "host(32 GiB) > nvme(512 GiB)")]
+        shares = [row["from tiers"] for row in tiers]
+        assert shares == sorted(shares) and shares[0] == 0
+        assert tiers[2]["TTFT p50 [ms]"] < tiers[0]["TTFT p50 [ms]"]
+    assert found["a100-pcie-40gb", "host(128 GiB)"]["preemptions"] == 0 < found["a100-pcie-40gb", ""]["preemptions"]
+
+
+@pytest.mark.slow
+def test_a_batch_that_waits_for_its_last_is_worst_in_a_burst() -> None:
+    found = by("burst", "machine", "engine")
+    for machine in ("l40s", "2 x l40s"):
+        others = [found[machine, engine]["TTFT p99 [ms]"] for engine in ("vllm@0.33", "sglang@0.5")]
+        assert found[machine, "static"]["TTFT p99 [ms]"] > 5 * max(others)
+    assert found["2 x l40s", "vllm@0.33"]["TTFT p99 [ms]"] < found["l40s", "vllm@0.33"]["TTFT p99 [ms]"] / 10
+
+
+@pytest.mark.slow
+def test_short_steps_keep_tokens_coming_and_first_ones_waiting() -> None:
+    found = [row for _, row in sorted(by("chunks", "max_tokens").items())]
+    assert [row["TPOT p99 [ms]"] for row in found] == sorted(row["TPOT p99 [ms]"] for row in found)
+    assert [row["TTFT p50 [ms]"] for row in found] == sorted((row["TTFT p50 [ms]"] for row in found), reverse=True)
+
+
+@pytest.mark.slow
+def test_fewer_bits_bear_more() -> None:
+    found = by("quantised", "tensor", "weights", "cache")
+    for tensor in (4, 8):
+        rates = [found[tensor, w, c]["rate [1/s]"] for w, c in (("bf16", "bf16"), ("bf16", "fp8"), ("fp8", "fp8"))]
+        assert rates == sorted(rates)
+
+
+def test_conversations_repeat_what_was_said() -> None:
+    """The second turn's prompt is the first one's, its answer, and something new; two users have nothing in common."""
+    drawn = requests_of("chats(users=2, turns=2, prompt=64, output=32, spread=0, think=1000, seconds=1)")
+    own = [tuple(drawn.identity[drawn.start[r] : drawn.start[r + 1]]) for r in range(4)]
+    assert sorted(drawn.prompt.tolist()) == [64, 64, 160, 160] and (drawn.known == drawn.prompt).all()
+    assert sum(set(a[:4]) == set(b[:4]) for i, a in enumerate(own) for b in own[:i]) == 2
+
+
+def test_a_burst_is_as_dense_as_it_says() -> None:
+    drawn = requests_of("burst(rate=5, peak=50, begins=100, lasts=100, seconds=300)")
+    within = ((drawn.arrival >= 100e9) & (drawn.arrival < 200e9)).sum()
+    assert within == pytest.approx(5000, rel=0.05) and len(drawn.arrival) - within == pytest.approx(1000, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("question: q\nservice: {model: llama-8b, machine: l40s, tensr: 2}\nrequests: drawn\n", ":2:43: unknown key 'tensr'"),
+        ("question: q\nservice: {model: a, machine: b}\nrequests: drawn\nfind: rate\n", ":4:7: there is no objective"),
+        ("question: q\nservice: {model: llama-8b}\nrequests: drawn\n", "key 'machine' is missing"),
+        ("question: q\nservice: {model: a, machine: b}\nrequests: drawn\nslo: ttft 5\n", "slo"),
+        ("question: q\nservice: {model: a, machine: b}\nrequests: drawn\nslo: ttft 1 s\nfind: rate\nrate: 3\n", "searched for"),
+    ],
+)
+def test_a_file_that_is_wrong_is_told(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as error:
+        serve_question(str(path))
+    assert told in str(error.value)
+
+
+def test_what_cannot_be_served_is_a_row(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("question: Does it fit?\nservice: {model: llama-70b, machine: [l40s, hgx-h100], tensor: 1}\n"
+                    "requests: drawn(prompt=20, output=2, requests=3)\n")  # fmt: skip
+    done = gpusim("serve", path, "-o", tmp_path / "out")
+    assert "Does it fit?" in done.stdout and "leaves no room for keys and values" in done.stdout
+    assert (tmp_path / "out" / "summary.csv").read_text().startswith("machine,why not")
+
+
+if __name__ == "__main__":
+    GOLDEN.mkdir(parents=True, exist_ok=True)
+    for chosen in sys.argv[1:] or NAMES:
+        (GOLDEN / f"{chosen}.json").write_text(json.dumps(rows(chosen), indent=1) + "\n")
