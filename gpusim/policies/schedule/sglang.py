@@ -112,12 +112,9 @@ def compose(at: int, r: int, now: int) -> int:
     own = sglang_at(at)
     requests, step = requests_at(own.at[s.TO_REQUESTS]), step_at(own.at[s.TO_STEP])
     tree, queue = radix_at(own.at[s.TO_TREE]), waiting_at(own.at[s.TO_QUEUE])
-    if own.word[s.PHASE] == s.FRESH:
-        for word in range(8):  # the counts of rows
-            step.word[word] = 0
+    for word in range(8):  # the counts of rows
+        step.word[word] = 0
     rows = prefill(own, requests, step, tree, queue)
-    if rows == t.ASK_TIER:
-        return rows
     own.word[s.PREFILLS] = rows
     if rows == 0:
         rows = decode(own, requests, step, tree, queue)
@@ -211,4 +208,4 @@ def drop_from_batch(own: SglangTables, r: int) -> None:
 
 @verb(VERB)
 def loaded(at: int, r: int, now: int) -> int:
-    return 0  # what was sent for counts as there in the step that sends for it
+    return 0  # it sends for nothing

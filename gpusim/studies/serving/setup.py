@@ -108,7 +108,7 @@ class PreparedService:
     def _store(self) -> KvStore | None:
         if not self.spec.tiers:
             return None
-        if not self.spec.engine.startswith("vllm@"):
+        if not self.spec.engine.startswith(("vllm@0.11", "vllm@0.33")):
             raise GpusimError(f"tiers below '{self.spec.engine}' are not modelled", hint="they are of vllm@0.11 and vllm@0.33")
         if self.spec.when not in WHEN:
             raise GpusimError(f"keys and values are not written '{self.spec.when}'", hint=join(tuple(WHEN)))
