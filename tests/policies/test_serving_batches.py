@@ -128,6 +128,17 @@ def test_sglang_prefills_first_and_keeps_a_chunk() -> None:
     assert run.step.word[t.FREE] == run.step.word[t.BLOCKS]
 
 
+def test_sglang_without_chunks_computes_a_long_prompt_whole_and_alone() -> None:
+    run = start("sglang@0.5(chunked_prefill=0,max_prefill_tokens=20)", [30, 8, 8, 8], [1] * 4, limits={"max_tokens": 16})
+    for r in range(4):
+        run.arrive(r)
+    assert step(run) == [(0, 30, 0)]
+    run.over()
+    assert step(run) == [(1, 8, 0), (2, 8, 0)]  # 4 tokens are left of 20
+    run.over()
+    assert step(run) == [(3, 8, 0)]
+
+
 def test_sglang_finds_what_another_has_computed() -> None:
     same = {"known": 32, "start": [0, 2, 4], "identity": [7, 8, 7, 9], "piece": 16}
     run = start("sglang@0.5", [32, 32], [1, 1], **same)
