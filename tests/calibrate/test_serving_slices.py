@@ -7,11 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpusim.calibrate.serving import slices
+from gpusim.calibrate.serving import slices, steps
 from gpusim.calibrate.serving.slices import hiding, in_range
 from gpusim.machine.serving.tables import MeasuredOperators, ServingTables
-
-pytestmark = pytest.mark.fast
 
 
 class Known(ServingTables):
@@ -70,3 +68,13 @@ def test_a_machine_without_its_own_table() -> None:
     found = {(one.rule, one.kind): one for one in slices.by_machine(TABLES)}
     assert set(found) == {("GPU, from its kin", kind) for kind in ("gemm", "decode", "prefill")}
     assert len(found["GPU, from its kin", "gemm"].log) == 36
+
+
+@pytest.mark.slow
+def test_steps_that_need_the_slice() -> None:
+    """Three models in bf16, four ranges each; of Llama 70B on eight GPUs the 8 heads on one are in the table; one version."""
+    found = list(steps.steps_within(TABLES))
+    assert [len([one for one in found if one.rule == rule]) for rule in ("heads", "batch")] == [1, 12]
+    heads = next(one for one in found if one.rule == "heads")
+    assert 0 < len(heads.log) <= len(steps.compositions()) and np.isfinite(heads.log).all()
+    assert not list(steps.steps_of_the_version_before(TABLES))

@@ -22,7 +22,10 @@ BLAMED = [
     ({"parallel": "none"}, "hgx-h100 has 8 GPUs: say how the program is divided over them"),
     ({"profile": "l4"}, "data=8 is a program of 8 ranks, and l4 is one GPU"),
     ({"parallel": "tenser=8"}, "'tenser' is no degree of parallelism"),
-    ({"parallel": "expert=8"}, "expert parallelism is not simulated"),
+    ({"parallel": "context=8"}, "context parallelism is not simulated"),
+    ({"parallel": "data=8 expert=3"}, "expert=3 divides experts over data-parallel ranks, and there are 8"),
+    ({"parallel": "{pipeline: 4, microbatches: 6, schedule: interleaved, chunks: 2}"}, "6 is no multiple of that"),
+    ({"parallel": "{tensor: 4, sequence: maybe}"}, "sequence is 'maybe'"),
     ({"parallel": "data=2 data=4"}, "the degree data stands there twice"),
     ({"parallel": "data=two"}, "the degree data is 'two', not a whole number"),
     ({"parallel": "zero=3"}, "zero=3 shards over the data-parallel ranks, and there is one"),
@@ -69,6 +72,16 @@ def test_less_memory_costs_each_rank_time_and_too_little_ends_all(tmp_path: Path
     assert tight.metrics["slowdown"] > 1 and all(rank.metrics["h2d_bytes"] > 0 for rank in tight.ranks)
     assert none.outcome == "oom" and none.failure is not None and none.failure["rank"] == 0
     assert {rank.outcome for rank in none.ranks} <= {"oom", "failed"}
+
+
+@pytest.mark.slow
+def test_stages_with_little_memory_do_not_wait_for_each_other_for_ever(tmp_path: Path) -> None:
+    """Eight stages that swap: sends and receives in turn would, since the one waits for room that the other keeps."""
+    said = "[{pipeline: 8, microbatches: 8}, {pipeline: 4, microbatches: 8, schedule: zero_bubble}]"
+    path = experiment(tmp_path, parallel=said)
+    done = gpusim("run", path, "--set", "memory=90 %", "-o", tmp_path / "out", "--no-figures")
+    assert done.exit_code == 0, done.output
+    assert all(run.finished and run.metrics["d2h_bytes"] > 0 for run in load_folder(tmp_path / "out"))
 
 
 @pytest.mark.parametrize(("changes", "said"), BLAMED)

@@ -99,6 +99,17 @@ def test_blocks_are_what_weights_and_a_step_leave() -> None:
     assert 0.85 * left < service.cached_tokens * service.model.token_bytes(1) < left
 
 
+def test_prompts_that_another_gpu_computes_come_over_its_links() -> None:
+    """The first token is the prompt's step, the copy of its keys and values over NVLink, and the last token's step."""
+    words = {"machine": "hgx-h100", "replicas": 2, "requests": "drawn(prompt=4000, output=3, requests=1, spread=0)"}
+    whole, split = (serve("llama-8b", prefill=n, **words).served for n in (0, 1))
+    size = split.prompt[0] * 131072
+    copy = split.ttft_ns()[0] - whole.ttft_ns()[0]
+    step = split.tpot_ns()[0]
+    assert split.sent_for[0] == split.prompt[0] and split.engine[0] == 1
+    assert size / 480 < copy - step < size / 300  # GB/s that NVLink's 450 to 480 reach, and its latency
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -111,7 +122,11 @@ def test_blocks_are_what_weights_and_a_step_leave() -> None:
         ({"tiers": "disk(3 GB)"}, "there is no tier 'disk'"),
         ({"tiers": "nvme(1 TB) > host(3 GB)"}, "cannot lie below 'nvme'"),
         ({"tiers": "host(300 TB)"}, "do not fit the host"),
-        ({"tiers": "host(64 GB)", "engine": "sglang@0.5"}, "tiers below 'sglang@0.5' are not modelled"),
+        ({"tiers": "host(64 GB)", "engine": "sglang@0.5"}, "tiers are not modelled with 'sglang@0.5'"),
+        ({"tiers": "host(64 GB)", "engine": "vllm@0.9"}, "tiers are not modelled with 'vllm@0.9'"),
+        ({"prefill": 1, "machine": "hgx-h100", "engine": "sglang@0.5"}, "another engine are not modelled with"),
+        ({"prefill": 1}, "none is left to go on with them"),
+        ({"prefill": 1, "machine": "hgx-h100", "tiers": "host(4 GB)"}, "are not modelled together"),
         ({"tiers": "host(64 GB)", "when": "never"}, "are not written 'never'"),
         ({"requests": "nowhere.csv"}, "there is no file of requests 'nowhere.csv'"),
         ({"requests": "drawn(prompts=5)"}, "have no 'prompts'"),

@@ -79,6 +79,22 @@ def test_fewer_bits_bear_more() -> None:
         assert rates == sorted(rates)
 
 
+@pytest.mark.slow
+def test_engines_that_compute_no_prompts_keep_tokens_coming() -> None:
+    found = by("prefill", "prefill")
+    for count in (3, 4, 5):
+        assert found[count]["TPOT p99 [ms]"] < found[0]["TPOT p99 [ms]"]
+        assert found[count]["TTFT p50 [ms]"] > found[0]["TTFT p50 [ms]"] and found[count]["from tiers"] == 1
+
+
+@pytest.mark.slow
+def test_what_is_swapped_need_not_be_computed_again() -> None:
+    found = by("preemption", "machine", "engine")
+    for machine in ("a100-pcie-40gb", "h100-sxm-80gb", "gh200-96gb"):
+        recomputed, swapped = (row for (m, _), row in found.items() if m == machine)
+        assert swapped["output [tokens/s]"] > recomputed["output [tokens/s]"] and recomputed["preemptions"] > 50
+
+
 def test_conversations_repeat_what_was_said() -> None:
     """The second turn's prompt is the first one's, its answer, and something new; two users have nothing in common."""
     drawn = requests_of("chats(users=2, turns=2, prompt=64, output=32, spread=0, think=1000, seconds=1)")

@@ -56,7 +56,7 @@ def score(folder: Path, measured_by_vidur: Path | None = None) -> Iterator[Slice
                 continue
             found = [slices.within(tables), slices.by_version(tables), slices.by_version_of_exchanges(tables)]
             found += [slices.by_machine(tables)]
-            found += [steps.steps_within(tables), steps.steps_elsewhere(tables)]
+            found += [steps.steps_within(tables), steps.steps_of_the_version_before(tables), steps.steps_elsewhere(tables)]
             found += [slices.by_links(tables, several)] if several else []
             yield from together(chain(*found))
 

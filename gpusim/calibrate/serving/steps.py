@@ -7,6 +7,7 @@ left out of both, and steps that need nothing of the slice are not counted.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from gpusim.machine.serving import step
 from gpusim.machine.serving.build import Exchanges, ServedStepTimes, assembled
 from gpusim.machine.serving.engines import costs
 from gpusim.machine.serving.operators import OperatorModel
-from gpusim.machine.serving.tables import MeasuredOperators, ServingTables
+from gpusim.machine.serving.tables import MeasuredOperators, ServingTables, order
 from gpusim.programs.zoo.served import served
 
 MODELS = (("llama-8b", "bf16", 1), ("qwen3-32b", "bf16", 2), ("llama-70b", "fp8", 4), ("llama-70b", "bf16", 8))
@@ -55,6 +56,18 @@ def steps_within(tables: ServingTables) -> Iterator[HeldOut]:
         for i in range(max(len(ranges) for _, ranges in RANGES.values())):
             masks = {kind: in_range(dim, *ranges[min(i, len(ranges) - 1)]) for kind, (dim, ranges) in RANGES.items()}
             yield _held("batch", tables, name, weights, ways, hiding(tables, masks), whole)
+
+
+def steps_of_the_version_before(tables: ServingTables) -> Iterator[HeldOut]:
+    """Each model's steps from the second newest version of products and attention, where there are two."""
+    places = (("gemm", "gemm"), ("attention", "generation_attention"), ("attention", "context_attention"))
+    versions = sorted({version for place in places for version in tables.versions(*place)}, key=order)
+    if len(versions) < 2:
+        return
+    before = _own(replace(tables, version=versions[-2]))
+    for name, weights, ways in MODELS:
+        if tables.gemm(weights) is not None:
+            yield _held("version", tables, name, weights, ways, before, _totals(_times(_own(tables), name, weights, ways)))
 
 
 def steps_elsewhere(tables: ServingTables) -> Iterator[HeldOut]:

@@ -35,6 +35,7 @@ def verb(
     engine: Annotated[str, typer.Option(help="Scheduler and version: vllm@0.33, sglang@0.5, static.")] = "vllm@0.33",
     tensor: Annotated[int, typer.Option(help="GPUs over which each replica is split.", min=1)] = 1,
     replicas: Annotated[int, typer.Option(help="Replicas; 0: as many as there are GPUs for.", min=0)] = 0,
+    prefill: Annotated[int, typer.Option(help="Replicas that compute prompts only; others go on with them.", min=0)] = 0,
     rate: Annotated[float, typer.Option(help="Requests a second; 0: as the file has them.", min=0.0)] = 0.0,
     at_once: Annotated[int, typer.Option(help="So many clients, each of which waits for its answer.", min=0)] = 0,
     count: Annotated[int, typer.Option(help="Only so many requests, from the first.", min=0)] = 0,
@@ -65,7 +66,8 @@ def verb(
 
     found = serve(
         model, machine, requests, rate=rate, slo=slo, find=find, attainment=attainment, at_once=at_once, count=count, seed=seed,
-        price=price, engine=engine, tensor=tensor, replicas=replicas, tiers=tiers, when=when, weights=weights, cache=cache,
+        price=price, engine=engine, tensor=tensor, replicas=replicas, prefill=prefill, tiers=tiers, when=when, weights=weights,
+        cache=cache,
         max_seqs=max_seqs, max_tokens=max_tokens, block=block, memory=memory,
     )  # fmt: skip
     if json:
@@ -89,7 +91,7 @@ def _answer_question(word: str, out: Path | None, json: bool) -> None:
         emit_json({"question": asked.question, "rows": rows})
     else:
         typer.echo(f"{asked.question}\n")
-        emit(rows)
+        emit(rows, columns=list(dict.fromkeys(name for row in rows for name in row)))
     if out is not None:
         save_rows(rows, out / "summary.csv")
         if not json:

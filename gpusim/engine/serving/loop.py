@@ -18,6 +18,7 @@ from gpusim.engine.serving.tables import (
     ARRIVED,
     ASK,
     COST,
+    DECODE,
     ENDED,
     FINISHED,
     FIRST_TOKEN,
@@ -28,6 +29,7 @@ from gpusim.engine.serving.tables import (
     OCTAVES,
     PER_OCTAVE,
     PREEMPTED,
+    PREFILL,
     REACHED,
     REJECTED,
     SENT_FOR,
@@ -36,6 +38,7 @@ from gpusim.engine.serving.tables import (
     STOPPED,
     STUCK,
     WENT_AWAY,
+    WHOLE,
     Service,
 )
 from gpusim.engine.serving.tiers import tiers_at
@@ -91,34 +94,56 @@ def is_due(s: Service, requests: RequestTable) -> bool:
 
 
 @kernel
-def choose(s: Service, r: int) -> int:
-    """The engine that serves a request."""
-    c = s.course[0]
+def choose(s: Service, r: int, role: int) -> int:
+    """The engine of this role, or of all, that takes a request."""
+    c, best, least, count = s.course[0], -1, 0, 0
     if c.routing == GIVEN:
         return int(s.outcome[r].engine)
-    if c.routing == LEAST_BUSY:
-        best = 0
-        for e in range(1, s.engine.size):
-            if s.engine[e].under_way < s.engine[best].under_way:
+    for e in range(s.engine.size):
+        count += s.engine[e].role == role
+    turn = r % max(count, 1)
+    for e in range(s.engine.size):
+        if s.engine[e].role == role:
+            if c.routing == LEAST_BUSY and (best < 0 or s.engine[e].under_way < least):
+                best, least = e, s.engine[e].under_way
+            elif c.routing != LEAST_BUSY and turn == 0:
                 best = e
-        return best
-    return r % s.engine.size
+            turn -= 1
+    return best
 
 
 @kernel
-def arrive(s: Service, r: int) -> None:
-    """A request comes, and is taken or refused."""
-    e = choose(s, r)
+def enter(s: Service, r: int, e: int) -> None:
+    """An engine is given a request, which it takes or refuses."""
     x, engine = s.outcome[r], s.engine[e]
-    x.engine, x.came = e, s.clock[0].now
-    note(s, ARRIVED, r, e, 0)
+    x.engine = e
     x.refused = call(s, e, V_ARRIVE, r)
     if x.refused:
         note(s, REJECTED, r, e, x.refused)
     else:
-        s.course[0].in_flight += 1
         engine.under_way += 1
         engine.woken = 1
+
+
+@kernel
+def arrive(s: Service, r: int) -> None:
+    """A request comes."""
+    e, x = choose(s, r, PREFILL if s.course[0].split else WHOLE), s.outcome[r]
+    x.came = s.clock[0].now
+    note(s, ARRIVED, r, e, 0)
+    enter(s, r, e)
+    if x.refused == 0:
+        s.course[0].in_flight += 1
+
+
+@kernel
+def hand_over(s: Service, r: int) -> None:
+    """A prompt has been computed: another engine goes on with the request, and fetches its keys and values."""
+    x = s.outcome[r]
+    x.prefilled = x.engine
+    enter(s, r, choose(s, r, DECODE))
+    if x.refused:
+        s.course[0].in_flight -= 1
 
 
 @kernel
@@ -148,6 +173,8 @@ def count_gap(s: Service, gap: int) -> None:
 def give_tokens(s: Service, e: int, step: StepTable) -> None:
     """Requests of the step that is over, whose outputs are longer than before."""
     now = s.clock[0].now
+    if s.engine[e].role == PREFILL:
+        return
     for i in range(step.word[told.N_STEP]):
         r = step.who[i]
         x = s.outcome[r]
@@ -168,8 +195,11 @@ def end_requests(s: Service, e: int, step: StepTable) -> None:
     """Requests that the scheduler has ended: they have all their tokens, or it has given them up."""
     for i in range(step.word[told.N_ENDED]):
         r = step.ended[i]
-        s.outcome[r].ended = s.clock[0].now
         s.engine[e].under_way -= 1
+        if s.engine[e].role == PREFILL and step.status[r] != told.REJECTED:
+            hand_over(s, r)
+            continue
+        s.outcome[r].ended = s.clock[0].now
         s.course[0].in_flight -= 1
         if step.status[r] == told.REJECTED:
             s.outcome[r].refused = told.NO_ROOM
@@ -250,7 +280,10 @@ def begin_step(s: Service, e: int) -> int:
     rows = call(s, e, V_COMPOSE, 0)
     while rows == told.ASK_TIER:
         asked = step.word[told.ASKED]
-        step.below[asked] = tiers.look_up(below, requests, e, asked, step.word[told.ON_DEVICE])
+        if engine.role == DECODE:
+            step.below[asked] = max(requests.prompt[asked], step.word[told.ON_DEVICE])
+        else:
+            step.below[asked] = tiers.look_up(below, requests, e, asked, step.word[told.ON_DEVICE])
         rows = call(s, e, V_COMPOSE, 0)
     if rows == told.ASK:
         s.course[0].asking = 1 + e
@@ -265,7 +298,9 @@ def begin_step(s: Service, e: int) -> int:
         r = step.load[i, 0]
         s.outcome[r].sent_for += step.load[i, 2] - step.load[i, 1]
         note(s, SENT_FOR, r, e, step.load[i, 2] - step.load[i, 1])
-        if tiers.load(below, requests, e, step.load[i], now) == 0:
+        if engine.role == DECODE:
+            tiers.fetch(below, e, step.load[i], s.outcome[r].prefilled, now)
+        elif tiers.load(below, requests, e, step.load[i], now) == 0:
             has_come(s, r)
     for i in range(step.word[told.N_PREEMPTED]):
         note(s, PREEMPTED, step.preempted[i], e, 0)
@@ -281,7 +316,7 @@ def begin_step(s: Service, e: int) -> int:
         x = s.outcome[step.who[i]]
         if x.admitted == NEVER:
             x.admitted = now
-            if x.sent_for == 0 and below.way.size > 0:
+            if x.sent_for == 0:
                 tiers.use_leading(below, requests, e, step.who[i], step.before[i])
             note(s, ADMITTED, step.who[i], e, step.cached[step.who[i]])
         if x.made == 0:

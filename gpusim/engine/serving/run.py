@@ -23,6 +23,7 @@ from gpusim.policies.schedule.parts.tables import NEVER, REFUSALS, REQUESTS, Req
 from gpusim.results.served import EngineAccount, Served
 
 ROUTINGS = {"given": t.GIVEN, "round_robin": t.ROUND_ROBIN, "least_busy": t.LEAST_BUSY}
+ROLES = {"whole": t.WHOLE, "prefill": t.PREFILL, "decode": t.DECODE}
 ROWS, WIDTH = 2048, 1_000_000  # of the samples: so many at most, the first of so many ns
 LOG_ROWS = 1 << 18
 
@@ -44,6 +45,7 @@ class Engine:
     scheduler: Running
     cost: StepCost
     swap: BlockSwap | None = None
+    role: str = "whole"  # prefill: it hands requests over to the least busy engine that is for decode
 
 
 class ServiceRun:
@@ -79,6 +81,7 @@ class ServiceRun:
         for row, engine in zip(self.tables.engine, engines, strict=True):
             row["own"], row["step"] = engine.scheduler.own, engine.scheduler.step_at
             row["cost"], row["ends"], row["wakes"] = engine.cost.own, NEVER, NEVER
+            row["role"] = ROLES[engine.role]
             row["each"] = max(1, int(requests.piece[0]) // engine.scheduler.limits.block_size)
             if engine.swap is not None:
                 row["swap_latency"], row["swap_out"], row["swap_in"] = engine.swap.latency, engine.swap.out, engine.swap.back
@@ -91,7 +94,8 @@ class ServiceRun:
             self.tables.outcome[name] = NEVER
         self.tables.outcome["engine"] = -1 if engine_of is None else engine_of
         course = self.tables.course
-        course["at_once"] = at_once
+        course["at_once"], course["split"] = at_once, any(engine.role == "prefill" for engine in engines)
+        self.tables.outcome["prefilled"] = -1
         course["routing"], course["log_on"], course["rows"], course["width"] = ROUTINGS[routing], log, ROWS, WIDTH
         self.tables.fluid["tick"] = NEVER
         self._records: list[Any] = []

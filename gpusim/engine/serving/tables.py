@@ -31,8 +31,12 @@ COST = types.int64(types.int64, types.int64)
 # How a request finds its engine.
 GIVEN, ROUND_ROBIN, LEAST_BUSY = range(3)
 
+# What an engine computes of a request: all; its prompt, which it hands over; what comes after a prompt that it is handed.
+WHOLE, PREFILL, DECODE = range(3)
+
 ENGINE = record(
-    [("own", i8), ("step", i8),   # addresses of its scheduler's tables and of its StepTable
+    [("role", i8),
+     ("own", i8), ("step", i8),   # addresses of its scheduler's tables and of its StepTable
      ("cost", i8),                # address of the tables of its step times
      ("ends", i8),                # of the step under way, NEVER without one
      ("began", i8),
@@ -51,7 +55,7 @@ COURSE = record(
     [("arrived", i8), ("left", i8),   # of the requests, and of `leaving`, that have
      ("at_once", i8),                 # clients that each wait for an answer before they send again; 0: any number
      ("in_flight", i8),               # requests that have arrived and not ended
-     ("routing", i8),
+     ("routing", i8), ("split", i8),  # split: prompts are computed by engines of their own
      ("asking", i8),                  # 1 + the engine whose scheduler is to be heard in Python, 0: none
      ("log_on", i8), ("logged", i8),
      ("rows", i8), ("width", i8),     # of the samples: of each engine; ns of a row
@@ -61,7 +65,8 @@ COURSE = record(
 # What became of a request; times in ns, NEVER where it did not happen.
 OUTCOME = record(
     [("engine", i8), ("came", i8), ("admitted", i8), ("first", i8), ("last", i8), ("ended", i8), ("made", i8), ("refused", i8),
-     ("sent_for", i8)]  # tokens that came from tiers below
+     ("sent_for", i8),  # tokens that came from tiers below, or from the engine that computed the prompt
+     ("prefilled", i8)]  # that engine, -1: there was none
 )  # fmt: skip
 
 # Sums over the time of a row: of each, its value times ns, but tokens as they are.

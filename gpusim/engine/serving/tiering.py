@@ -56,6 +56,7 @@ class KvStore:
     token: float
     when: str = "write_through"
     rates: Mapping[str, float] = field(default_factory=dict)  # of links, bytes/ns
+    hands: Mapping[tuple[int, int], CopyWay] = field(default_factory=dict)  # between the devices of two engines
 
 
 def dense(requests: RequestTable) -> RequestTable:
@@ -73,7 +74,8 @@ def tier_tables(requests: RequestTable, store: KvStore | None, engines: int) -> 
     ways: list[CopyWay] = []
     lengths = {"T": max(1, len(rows)), "E": engines, "D": depth, "n": len(requests.arrival)}
     lengths["pieces"] = max(1, requests.identity.size)
-    count = 1 if not rows else len(requests.arrival) * (depth + 1) + chunks * (len(rows) + 1)
+    count = 1 + len(requests.arrival) * (depth + 1)
+    count = count + chunks * (len(rows) + 1) if rows else count if store is not None else 1
     lengths |= {"chunks": chunks if rows else 1, "transfers": count, "spare": count + 1}
     size = store.token * piece if store is not None else 1.0
     states = [tier.evict.state(chunks, int(tier.capacity // size), tier.evict.params, 0) for tier in rows]
@@ -104,6 +106,9 @@ def tier_tables(requests: RequestTable, store: KvStore | None, engines: int) -> 
             if d:
                 made.down[e, d - 1] = len(ways) + 1
             ways += [tier.out_of, tier.into]
+    for (source, e), way in store.hands.items():
+        made.hand[source, e] = len(ways)
+        ways.append(way)
     return _routed(made, ways, store.rates)
 
 

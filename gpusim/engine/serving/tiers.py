@@ -44,8 +44,8 @@ WAY = record(
      ("bytes", f8), ("busy", i8), ("since", i8)]  # moved; ns in which it had a copy; since when
 )  # fmt: skip
 
-# Copies of chunks of a request: to the device, or into a tier; and of one chunk between tiers.
-LOAD, STORE, SINK = range(3)
+# Copies of chunks of a request: to the device, or into a tier; of one chunk between tiers; of a prompt from another device.
+LOAD, STORE, SINK, HAND = range(4)
 TRANSFER = record(
     [("next", i8), ("kind", i8), ("engine", i8), ("depth", i8), ("request", i8), ("first", i8), ("end", i8), ("way", i8),
      ("bytes", f8)]
@@ -61,6 +61,7 @@ class TierTables(NamedTuple):
     into: Annotated[Any, i8, "E", "D"]           # ways from the device into each, from each to the device,
     out_of: Annotated[Any, i8, "E", "D"]
     down: Annotated[Any, i8, "E", "D"]           # and from each to the next
+    hand: Annotated[Any, i8, "E", "E"]           # ways from one engine's device to another's
     way: Annotated[Any, WAY, "ways"]
     transfer: Annotated[Any, TRANSFER, "transfers"]
     spare: Annotated[Any, i8, "spare"]           # how many rows of `transfer` are free, and which
@@ -158,6 +159,8 @@ def look_up(t: TierTables, requests: RequestTable, e: int, r: int, there: int) -
 def use_leading(t: TierTables, requests: RequestTable, e: int, r: int, tokens: int) -> None:
     """The chunks of so many leading tokens of request r are used, tail first, wherever they are."""
     base = requests.start[r]
+    if t.chain[e, 0] < 0:
+        return
     for k in range(min(tokens, requests.known[r]) // requests.piece[0] - 1, -1, -1):
         chunk = use(t, base + k)
         for d in range(t.chain.shape[1]):
@@ -240,6 +243,14 @@ def load(t: TierTables, requests: RequestTable, e: int, row: Any, now: int) -> i
             x.request, x.first, x.end = r, first, end
     t.pending[r] = copies
     return copies
+
+
+@outlined
+def fetch(t: TierTables, e: int, row: Any, source: int, now: int) -> None:
+    """Tokens of a prompt that another engine has computed, (request, first token, end), begin to come."""
+    x = send(t, HAND, e, 0, t.hand[source, e], (row[2] - row[1]) * t.bytes[0], now)
+    x.request, x.first, x.end = row[0], 0, 0
+    t.pending[row[0]] = 1
 
 
 @outlined

@@ -86,7 +86,7 @@ class ServedModel:
         return MatrixShape(-(-self.vocabulary // ways), self.width, 1, "bf16")
 
     def weight_bytes(self, ways: int) -> int:
-        """Bytes of all weights on one of so many GPUs, the embedding as if it were whole."""
+        """Bytes of all weights on one of so many GPUs; embedding and head are two matrices, norms are left out."""
         size = {"bf16": 2, "fp8": 1, "fp8_block": 1}
         plain = sum(shape.n * shape.k * shape.layers * size[shape.dtype] for shape in self.matrices(ways))
         experts = 3 * self.experts * self.layers * self.width * (self.hidden // ways) * size[self.weights]

@@ -84,7 +84,8 @@ def _options(shared: InCommon, limits: EngineLimits, params: F64) -> list[int]:
     return [
         limits.block_size, max(int(shared.requests.piece[0]) // limits.block_size, 1), limits.max_seqs,
         limits.max_tokens * int(params[given.P_CHUNKED]), limits.max_len, limits.blocks, int(params[given.P_ORDER]),
-        int(params[given.P_MAX_PREFILL]), int(params[given.P_CACHING]), int(params[given.P_MAX_NEW]), int(params[given.P_IGNORE_EOS]),
+        int(params[given.P_MAX_PREFILL]), int(params[given.P_CACHING]), int(params[given.P_MAX_NEW]),
+        int(params[given.P_IGNORE_EOS]),
         int(params[given.P_MATCH_ALL]), int(POLICIES[int(params[given.P_EVICTION])] == "lru"),
     ]  # fmt: skip
 

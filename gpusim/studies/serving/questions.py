@@ -55,6 +55,7 @@ class ServiceAxes:
     engine: Axis[str] = ("vllm@0.33",)
     tensor: Axis[Count] = (1,)
     replicas: Axis[Annotated[int, Field(ge=0)]] = (0,)
+    prefill: Axis[Annotated[int, Field(ge=0)]] = (0,)
     weights: Axis[str] = ("bf16",)
     cache: Axis[str] = ("bf16",)
     tiers: Axis[str] = ("",)

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from gpusim.base.errors import GpusimError
 from gpusim.base.text import join
 from gpusim.base.units import BYTES, parse, write
@@ -23,6 +25,8 @@ from gpusim.programs.zoo.served import served
 
 _TIER = re.compile(r"\s*(\w+)\s*\(([^,()]+)(?:,\s*(.+))?\)\s*")
 TIERS = ("host", "nvme")
+WAITS = ("vllm@0.11", "vllm@0.33")
+"""Schedulers that let a request wait for keys and values while others run."""
 COSTED = ("vllm@", "sglang@")
 """Engines whose CPU times are known; a scheduler without them costs what `LIKE` does."""
 LIKE = "vllm@0.33"
@@ -37,6 +41,7 @@ class ServiceSpec:
     engine      a scheduler with its version and options: vllm@0.33, sglang@0.5, static(batch=8)
     tensor      GPUs over which each replica is split
     replicas    how many there are; 0: as many as the machine has GPUs for
+    prefill     so many of them, the first, compute prompts, which the others fetch and go on with; 0: all do both
     tiers       memories below the GPUs for keys and values, nearest first: host(64 GiB) > nvme(1 TB, s3fifo); "": none
     when        what goes there: write_through, selective, write_back
     block       tokens of a block of the cache
@@ -52,6 +57,7 @@ class ServiceSpec:
     engine: str = "vllm@0.33"
     tensor: int = 1
     replicas: int = 0
+    prefill: int = 0
     weights: str = "bf16"
     cache: str = "bf16"
     tiers: str = ""
@@ -90,12 +96,12 @@ class PreparedService:
         margin = 7 if spec.engine.startswith("sglang") else 1  # SGLang keeps the end of the longest sequence free of prompts
         most = spec.max_len or min(longest + margin, self.blocks * spec.block)
         limits = EngineLimits(self.blocks, spec.block, spec.max_seqs, spec.max_tokens, most)
-        engines = [
-            Engine(
-                f"replica {i}", get("schedule", spec.engine).start(named, limits), ModelledCost(self.times), self._swap(group)
-            )
-            for i, group in enumerate(self.groups)
-        ]
+        prompts = named._replace(output=np.ones_like(named.output))
+        engines = []
+        for i, group in enumerate(self.groups):
+            role = "whole" if not spec.prefill else "prefill" if i < spec.prefill else "decode"
+            scheduler = get("schedule", spec.engine).start(prompts if role == "prefill" else named, limits)
+            engines.append(Engine(f"replica {i}", scheduler, ModelledCost(self.times), self._swap(group), role))
         return ServiceRun(named, engines, routing=spec.routing, at_once=at_once, store=self._store(), log=log)
 
     def _swap(self, group: tuple[str, ...]) -> BlockSwap:
@@ -106,19 +112,21 @@ class PreparedService:
         return BlockSwap(out.latency, size / out.rate, size / back.rate)
 
     def _store(self) -> KvStore | None:
-        if not self.spec.tiers:
+        spec = self.spec
+        if not spec.tiers and not spec.prefill:
             return None
-        if not self.spec.engine.startswith(("vllm@0.11", "vllm@0.33")):
-            raise GpusimError(f"tiers below '{self.spec.engine}' are not modelled", hint="they are of vllm@0.11 and vllm@0.33")
-        if self.spec.when not in WHEN:
-            raise GpusimError(f"keys and values are not written '{self.spec.when}'", hint=join(tuple(WHEN)))
-        chains = tuple(tuple(self._chain(group)) for group in self.groups)
-        token = float(self.model.token_bytes(self.spec.tensor))
+        if spec.when not in WHEN:
+            raise GpusimError(f"keys and values are not written '{spec.when}'", hint=join(tuple(WHEN)))
+        chains = tuple(tuple(self._chain(group)) if spec.tiers else () for group in self.groups)
         rates = transfers.rates(self.topology)
         for group in self.groups:
             disk, (read, write_) = self.topology.profile(group[0]).nvme, _disk_links(group[0])
             rates |= {read: disk.read.value / 1e9, write_: disk.write.value / 1e9}
-        return KvStore(chains, token, self.spec.when, rates)
+        hands = {
+            (i, k): _way(self.topology, self.groups[i][0], self.groups[k][0])
+            for i in range(spec.prefill) for k in range(spec.prefill, len(self.groups))
+        }  # fmt: skip
+        return KvStore(chains, float(self.model.token_bytes(spec.tensor)), spec.when, rates, hands)
 
     def _chain(self, group: tuple[str, ...]) -> Iterator[KvTier]:
         """The tiers of a replica; each of its GPUs moves and keeps its own part."""
@@ -139,7 +147,9 @@ class PreparedService:
 
 def prepare(spec: ServiceSpec) -> PreparedService:
     """Checks the words and makes what all runs have in common.  Raises GpusimError with the reason."""
-    name = get("schedule", spec.engine).name
+    name, scheduler = spec.engine.partition("(")[0].strip(), get("schedule", spec.engine)
+    if "@" not in name and "version" in scheduler.values:
+        name = f"{name}@{scheduler.values['version']}"
     topology = build.load(spec.machine)
     model = served(spec.model, spec.weights, spec.cache)
     model.divides(spec.tensor)
@@ -153,9 +163,21 @@ def prepare(spec: ServiceSpec) -> PreparedService:
         model, topology.profile(groups[0][0]), name if name.startswith(COSTED) else LIKE, spec.tensor, topology=topology,
         gpus=groups[0], most_tokens=spec.max_tokens, most_requests=spec.max_seqs,
     )  # fmt: skip
+    _check_split(spec, name, count)
     prepared = PreparedService(spec, topology, model, times, groups, _blocks(spec, topology, model))
     _check_tiers(prepared)
     return prepared
+
+
+def _check_split(spec: ServiceSpec, engine: str, replicas: int) -> None:
+    """What needs a scheduler that waits for keys and values.  Raises GpusimError."""
+    for asked, what in ((spec.tiers, "tiers"), (spec.prefill, "prompts that come from another engine")):
+        if asked and engine not in WAITS:
+            raise GpusimError(f"{what} are not modelled with '{engine}'", hint=f"they are with {join(WAITS)}")
+    if spec.prefill >= max(replicas, 1) and spec.prefill:
+        raise GpusimError(f"{spec.prefill} of {replicas} replicas compute prompts: none is left to go on with them")
+    if spec.prefill and spec.tiers:
+        raise GpusimError("tiers and prompts that come from another engine are not modelled together")
 
 
 def _blocks(spec: ServiceSpec, topology: Topology, model: ServedModel) -> int:
@@ -232,6 +254,8 @@ def _disk_links(gpu: str) -> tuple[str, str]:
 
 
 def _way(machine: Topology, a: str, b: str) -> CopyWay:
+    """The way of large copies; a staged one goes at the rate of all its stages at once."""
     route = routes.between(machine, a, b)
-    flow = transfers.flows(machine, route, 1 << 20)[0]
-    return CopyWay(round(flow.latency), flow.rate, flow.links)
+    parts = transfers.flows(machine, route, 1 << 30)
+    flow = max(parts, key=lambda part: part.size)
+    return CopyWay(round(route.latency), flow.rate, flow.links)
