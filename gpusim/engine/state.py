@@ -326,7 +326,7 @@ class Island(NamedTuple):
     pools: Annotated[Any, i8, "M", 64, 2]  # of each memory and power of two: see HELD
     lists: Annotated[Any, i8, 4, "most units alive at once"]  # see RESIDENTS
     flags: Annotated[Any, u1, 3, "U"]      # see WHERE
-    ways: Annotated[Any, WAY, "ways"]      # SWAPS + 2 * tiers + falls + 2: the last two are those of kernels that read and write below
+    ways: Annotated[Any, WAY, "ways"]      # SWAPS + 2 * tiers + falls + 2: the last two are of kernels that read, write below
     fluid: Annotated[Any, FLUID, 1]
     link: Annotated[Any, LINK, "links"]
     route: Annotated[Any, i8, "links of all ways"]  # of each way: WAY.route .. route_end

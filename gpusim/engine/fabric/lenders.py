@@ -51,7 +51,7 @@ def call_back(many: Processes, k: int, now: int) -> None:
 
 @kernel
 def next_to_leave(many: Processes, k: int) -> Any:
-    """(program, unit): one that is on its device too; else the one that its pool policy least wants there, the oldest of them."""
+    """(program, unit): one that is on its device too, else the one that its pool policy least wants there, the oldest first."""
     program, which, worst, oldest = -1, -1, -math.inf, 0
     for p in range(many.rows.size):
         isl, m = island_at(many.rows[p].island), 1

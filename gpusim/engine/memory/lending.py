@@ -85,7 +85,7 @@ def is_called(isl: Island, pol: PolicyTables, h: Any, u: int, waits: bool, refus
     a.wanted = max(size, left + 1)
     a.asked = isl.fluid[0].calls = isl.fluid[0].reshare = 1
     h.state, t.request = CALLING, u
-    record(isl, pol, log.DECIDE, u, log.CALLS, -1, a.wanted)
+    record(isl, pol, log.DECIDE, u, log.WANTS, -1, a.wanted)
     return True
 
 

@@ -1,7 +1,7 @@
 """Units that a lender of memory has leave it: copied to a tier further down, or dropped where they are on their device, too.
 
-A lender waits for copies that move only.  A copy that has not started takes another way instead: its bytes then go to that tier,
-or come from there.  Nothing of this waits for a kernel, which may wait for the lender.
+A lender waits for copies that move only.  A copy that has not started takes another way instead: its bytes go to that tier, or
+come from there.  Nothing of this waits for a kernel, which may wait for the lender.
 """
 
 from __future__ import annotations

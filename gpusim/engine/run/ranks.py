@@ -8,7 +8,6 @@ from typing import Any
 from gpusim.engine import state
 from gpusim.engine.run.coupled import Coupled
 from gpusim.engine.run.simulate import prepared
-from gpusim.machine.chain import lends
 from gpusim.machine.profile import Profile
 from gpusim.machine.tiers import DEFAULT
 from gpusim.machine.topology.connections import Connections, Meeting
@@ -38,7 +37,7 @@ def simulate_ranks(
 
     Raises GpusimError for ranks that wait for each other for ever; TraceError where their exchanges do not match.
     """
-    lent = memories(machine, gpus, profiles, str(choices.get("tiers", DEFAULT)))
+    lent = below(machine, gpus, profiles, str(choices.get("tiers", DEFAULT)))
     runs = [
         prepared(work.trace, profile, work=work, below=lent.tiers[p] if lent else (), **choices)
         for p, (work, profile) in enumerate(zip(works, profiles, strict=True))
@@ -47,14 +46,6 @@ def simulate_ranks(
     coupled = Coupled([run.simulation for run in runs], between)
     coupled.advance(state.NEVER)
     return [run.result() for run in runs]
-
-
-def memories(machine: Topology, gpus: Sequence[str], profiles: Sequence[Profile], tiers: str) -> Below | None:
-    """What lies below the devices where ranks lend memory to each other; None where each has its own.
-
-    Raises ProfileError for memories that the machine does not have.
-    """
-    return below(machine, gpus, profiles, tiers, shared(machine, gpus)) if lends(tiers) else None
 
 
 def connections(

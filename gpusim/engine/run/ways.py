@@ -97,7 +97,10 @@ def connections(
         ways.append((into + coded[0], min(tier.read, through[0]), tier.read_latency, tier.curve or None))
         ways.append((out + coded[1], min(tier.write, through[1]), tier.write_latency, tier.curve_out or None))
     falls = [fall for tier in m.tiers for fall in tier.falls]
-    ways += [([link.name for link in fall.way] + beside, fall.rate, fall.latency, fall.curve or None) for fall in falls]
+    in_host = {tier.name for tier in m.tiers if tier.kind == "host"}
+    for fall in falls:
+        links_of_fall = [link.name for link in fall.way] + (beside if fall.to in in_host else [])
+        ways.append((links_of_fall, fall.rate, fall.latency, fall.curve or None))
     near, share = m.tiers[0], min(1.0, access / FULL)
     into, out = _in_host_memory(near, beside)
     ways.append((into, (near.kernel_read or near.read) * share, near.read_latency, None))

@@ -4,9 +4,9 @@
     remote(rdma)  memory of other hosts over the network cards; a host lends what the ranks on it have no part of
     remote(gpus)  memory of other hosts' GPUs over the network cards
 
-A lender of a device with a program takes its memory back when it needs it: the bytes go to a tier further down, over the
-lender's own link to the host.  A copy that is staged in the host passes all links of its way at once, at the rate that copies of
-its size reach alone.
+A device with a program takes its memory back when it needs it: the bytes go to a tier further down, over the lender's own link
+to the host.  A copy that is staged in the host passes all links of its way at once, at the rate that copies of its size reach
+alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gpusim.machine.tiers import Fall, Tier, TierLink
 from gpusim.machine.topology import routes, transfers
 from gpusim.machine.topology.connections import Lender
 from gpusim.machine.topology.routes import TransferRoute
-from gpusim.machine.topology.sharing import SharedLink, SharedLinks
+from gpusim.machine.topology.sharing import SharedLink, SharedLinks, shared
 from gpusim.machine.topology.topology import Topology
 
 _SIZES = tuple(float(1 << k) for k in range(9, 37))
@@ -38,14 +38,17 @@ class Below:
     lenders: Mapping[str, Lender]
 
 
-def below(
-    machine: Topology, gpus: Sequence[str], profiles: Sequence[Profile], text: str, links: SharedLinks
-) -> Below:
-    """The tiers of the program on each of these GPUs; profiles: with the part of its host's memory that each has.
+def below(machine: Topology, gpus: Sequence[str], profiles: Sequence[Profile], text: str) -> Below | None:
+    """The tiers of the program on each of these GPUs, where some are lent; None where each program has its own.
+
+    profiles  of the GPUs, with the part of its host's memory that each program has
 
     Raises ProfileError for lenders that the machine lacks, and for chains in which a lender has nowhere to evict to.
     """
     check(text)
+    if not chain.lends(text):
+        return None
+    links = shared(machine, gpus)
     names = list(dict.fromkeys(name for gpu in gpus for w in chain.read(text) for name in _lenders(machine, gpu, w)))
     lenders = {name: _lender(machine, name, gpus, profiles, chain.read(text)) for name in names}
     made = [_of(machine, gpu, profile, text, links, p) for p, (gpu, profile) in enumerate(zip(gpus, profiles, strict=True))]
@@ -111,7 +114,8 @@ def _host_memory(machine: Topology, socket: str) -> int:
     said = [machine.nodes[other].capacity for other in machine.of_kind("socket") if machine.host[other] == number]
     if None not in said:
         return sum(size for size in said if size is not None)
-    return max((int(machine.profile(gpu).host.capacity.value) for gpu in machine.gpus if machine.host[gpu] == number), default=0)
+    inside = [machine.profile(gpu) for gpu in machine.gpus if machine.host[gpu] == number]
+    return max((int(profile.host.capacity.value) for profile in inside), default=0)
 
 
 def _of(
