@@ -113,7 +113,9 @@ UNIT = record(
      ("brought", i8),      # count of the copy that prefetched it in its queue, 0 when it was used since
      ("slot", i8),         # position in the list of residents, -1 when not resident
      ("lent", i8),         # ns: since when its copy is in another device's memory
-     ("sent", i8), ("fetched", i8),  # counts of its latest copies to a memory below and from there in their queues
+     ("sent", i8), ("fetched", i8),  # counts of its latest copy to a memory below, and of the last one from there since, in
+                           # their queues; 0: there was none
+     ("sent_as", i8),      # the number of the first of them
      ("uses", i8), ("born", f8), ("arrived", f8), ("last", f8), ("next", f8),
      ("stream", i4),
      ("sent_by", i4), ("fetched_by", i4),  # those queues

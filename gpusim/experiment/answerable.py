@@ -12,6 +12,7 @@ from gpusim.base.errors import Problem
 from gpusim.base.yaml.find import is_managed
 from gpusim.base.yaml.values import NONE
 from gpusim.experiment.spec import AS_RECORDED, RunSpec
+from gpusim.machine.chain import lends
 from gpusim.results.metrics import METRICS
 from gpusim.trace.answers import NEEDS, Answers, answers, instead, lacking, unanswered
 from gpusim.trace.files import load_meta, load_trace
@@ -69,7 +70,9 @@ def _asked(loaded: Loaded, name: str, can: Answers) -> Iterator[Problem]:
 
 
 def answerable(spec: RunSpec, can: Answers) -> RunSpec:
-    """The run as far as its trace can answer it: without accesses nothing is evicted."""
+    """The run as far as its trace can answer it: without accesses nothing is evicted, without lenders there is no pool."""
+    if spec.pool != NONE and not lends(spec.tiers):
+        spec = replace(spec, pool=NONE)
     return spec if can.accesses or spec.unified != NONE else replace(spec, evict=NONE)
 
 

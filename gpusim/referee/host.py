@@ -77,8 +77,10 @@ RECENT = 32  # blocks given back whose addresses are compared one by one with th
     LATEST,     # the operator submitted last
     HITS, WASTED, CANCELLED, PROMOTED, PREFETCHES,
     HAD,        # of OWE: for host memory, before which nothing of this step is submitted
+    WAS_IDLE,   # since when the device was idle as others had it copy something, -1: they did not since the last record
+    STIRRED,    # when they did
     SAID,
-) = range(29)  # fmt: skip
+) = range(31)  # fmt: skip
 STATE = SAID + 1
 
 CAUSES = (
@@ -206,13 +208,20 @@ def _drain(w: HostWalk) -> None:
     """Memory was given back: the device runs dry first."""
     s = w.now
     if s[DRAIN]:
-        if s[IDLE] > s[NOW]:
-            s[ALLOC_NS] += s[IDLE] - s[NOW]
-            s[NOW] = s[IDLE]
+        if _idle(w) > s[NOW]:
+            s[ALLOC_NS] += _idle(w) - s[NOW]
+            s[NOW] = _idle(w)
             s[PHASE] = IDLES
         s[NOW] += s[OWED]
         s[ALLOC_NS] += s[OWED]
         s[DRAIN], s[OWED] = 0, 0
+
+
+@step
+def _idle(w: HostWalk) -> int:
+    """When the device has nothing to do any more, as the host sees it: others may have given it something later."""
+    s = w.now
+    return int(s[WAS_IDLE] if s[WAS_IDLE] >= 0 and s[NOW] <= s[STIRRED] else s[IDLE])
 
 
 @step
@@ -239,12 +248,12 @@ def _between(w: HostWalk, c: HostCosts, end: int) -> None:
             break
         s[EVENT] += 1
         if kind == SYNC:
-            waited = s[IDLE] > s[NOW]
+            waited = _idle(w) > s[NOW]
             if s[DRAIN]:
                 _drain(w)
             elif waited:
-                s[SYNC_NS] += s[IDLE] - s[NOW]
-                s[NOW] = s[IDLE]
+                s[SYNC_NS] += _idle(w) - s[NOW]
+                s[NOW] = _idle(w)
                 s[PHASE] = IDLES
             if s[COPIED] and waited:
                 s[NOW] += c.wait
@@ -712,6 +721,8 @@ def _called_back(w: HostWalk, i: int) -> None:
             _moves(w, act, w.queue[fetched], i)
         w.submit[act] = w.t[i]
         w.count[q] += 1
+        if w.now[WAS_IDLE] < 0 and w.now[IDLE] <= w.t[i]:
+            w.now[WAS_IDLE], w.now[STIRRED] = w.now[IDLE], w.t[i]
         w.now[IDLE] = max(w.now[IDLE], w.done[act])
         w.after[u, q] = w.done[act]
         w.sent[u] = act
@@ -745,7 +756,7 @@ def _regained(w: HostWalk, i: int) -> None:
 def _each_record(w: HostWalk, c: HostCosts) -> int:
     """One step per record of the host; returns when it is through with the program, ns."""
     s = w.now
-    s[REARRANGED] = -2
+    s[REARRANGED], s[WAS_IDLE] = -2, -1
     others = -1  # the last record of a unit that leaves a lent memory
     for i in range(w.kind.size):
         k = w.kind[i]
@@ -753,9 +764,11 @@ def _each_record(w: HostWalk, c: HostCosts) -> int:
             continue
         if k == DECIDE and w.b[i] == CALLED_BACK:
             others = i + w.addr[i]
-        elif i <= others:
+            continue
+        if i <= others:
             _called_back(w, i)
-        elif k == DECIDE and w.b[i] == REGAINED:
+            continue
+        if k == DECIDE and w.b[i] == REGAINED:
             _regained(w, i)
         elif k == DECIDE and w.b[i] == WANTS:
             _follow(w, c, i)
@@ -783,6 +796,7 @@ def _each_record(w: HostWalk, c: HostCosts) -> int:
             elif k == DECIDE and w.b[i] != RELEASED:  # a plan acts when the next event is its operator
                 _pass_over(w, c)
                 s[REACHED] = s[EVENT] + 1
+        s[WAS_IDLE] = -1
     _ends(w)
     _between(w, c, w.event.size)
     return int(s[NOW])

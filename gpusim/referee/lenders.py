@@ -32,6 +32,15 @@ class Levels(NamedTuple):
         i = int(np.searchsorted(self.time, time, side="right"))
         return int(self.level[i - 1]) if i else 0
 
+    def least(self, time: int) -> int:
+        """How much there is at least at that time."""
+        return min([self.at(time), *self.level[self.time == time].tolist()])
+
+    def before(self, record: int) -> int:
+        """How much there is before a record of the log whose records these are."""
+        i = int(np.searchsorted(self.record, record))
+        return int(self.level[i - 1]) if i else 0
+
 
 def check_lenders(
     results: Sequence[Result], runs: Sequence[Started], between: Connections, stop: I64, found: Sequence[Findings]
@@ -92,7 +101,7 @@ def _own(result: Result) -> Levels:
     at = np.flatnonzero(np.isin(log["kind"], (RESERVE, RELEASE)))
     size = np.where(log["kind"][at] == RESERVE, log["bytes"][at], -log["bytes"][at])
     before = int(result.metrics["reserved_current_bytes"]) - int(size.sum())  # taken before the first record
-    return _levels([(0, before, 0), *zip(log["t"][at].tolist(), size.tolist(), at.tolist(), strict=True)])
+    return Levels(np.append(0, log["t"][at]), before + np.append(0, np.cumsum(size)), np.append(-1, at))
 
 
 def _levels(changes: list[tuple[int, int, int]]) -> Levels:
@@ -139,11 +148,12 @@ def _waits(
         if log["b"][i] == WANTS:
             wanted, since = int(log["bytes"][i]), t
             continue
+        has = capacity - own.before(i)
         earlier = [int(when) for when in lent.time[(lent.time >= since) & (lent.time < t)]]
-        enough = [when for when in [since, *earlier] if capacity - own.at(since) - lent.at(when) >= wanted and when < t]
+        enough = [when for when in [since, *earlier] if has - lent.at(when) >= wanted and when < t]
         if enough:
             found.say(i, f"the host goes on at {t} ns with memory that it had lent", f"{enough[0]} ns, when it has enough back")
         pending = [end for start, end in recalls if since <= start <= t < end]
-        if capacity - own.at(since) - lent.at(t) < wanted and pending:
+        if has - lent.least(t) < wanted and pending:
             found.say(i, f"the host goes on at {t} ns without memory that comes back", f"{min(pending)} ns, when that is there")
         found.count("waits for lent memory", 1)

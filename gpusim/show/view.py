@@ -16,7 +16,9 @@ from gpusim.results.metrics import METRICS, same
 from gpusim.results.references import RATIOS
 from gpusim.results.result import FOR_REFEREE, HOST_OOM, OOM, Result
 
-POLICIES = ("place", "evict", "prefetch", "defrag", "plan", "release", "grain", "unified")  # what is chosen on a machine
+POLICIES = (  # what is chosen on a machine
+    "place", "evict", "prefetch", "defrag", "plan", "release", "pool", "grain", "unified",
+)  # fmt: skip
 # Keys that follow from others, or that only the referee needs.
 _DERIVED = {
     "trace_hash", "profile_hash", "hardware", "capacity", "footprint", "rates", "slots", "durations_hash",
@@ -168,7 +170,7 @@ def kind_of(keys: Sequence[str]) -> str:
     """What the values of these keys are, in words: "eviction policy and prefetch policy"."""
     words = {
         "evict": "eviction policy", "prefetch": "prefetch policy", "place": "allocator", "defrag": "defragmentation policy",
-        "plan": "plan", "release": "release policy", "profile": "machine", "trace": "program",
+        "plan": "plan", "release": "release policy", "pool": "pool policy", "profile": "machine", "trace": "program",
         "unified": "unified memory",
     }  # fmt: skip
     return join([words.get(key, key) for key in keys]) or "eviction policy"

@@ -6,6 +6,8 @@ come from there.  Nothing of this waits for a kernel, which may wait for the len
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import lent, queues
 from gpusim.engine.memory import lending, swaps
@@ -63,7 +65,9 @@ def fall(isl: Island, pol: PolicyTables, u: int, m: int, to: int) -> None:
     """Its bytes go from lent memory m to tier `to`, and copies of it that have not started come from there or go there."""
     unit, tier, below, n = isl.units[u], isl.memories[m], isl.memories[to], isl.counts[0]
     sent = unstarted(isl, unit.sent_by, unit.sent)
-    again = waiting(isl, tier.q_in, u) + (waiting(isl, tier.q_early, u) if tier.q_early != tier.q_in else 0)
+    again = 0
+    if unit.fetched:
+        again = waiting(isl, tier.q_in, u) + (waiting(isl, tier.q_early, u) if tier.q_early != tier.q_in else 0)
     queues.record(isl, pol, log.DECIDE, u, log.CALLED_BACK, 3 + again, unit.stored)
     queues.record(isl, pol, log.PLACE, u, to, -1, unit.stored)
     n.recalls += 1
@@ -74,9 +78,10 @@ def fall(isl: Island, pol: PolicyTables, u: int, m: int, to: int) -> None:
         queues.record(isl, pol, log.REDIRECT, u, to, isl.activities[sent].number, unit.wire)
     else:
         copy(isl, pol, u, m, to)
-    for q in range(min(tier.q_in, tier.q_early), max(tier.q_in, tier.q_early) + 1):
-        if q == tier.q_in or q == tier.q_early:
-            come_from(isl, pol, q, u, to, sent < 0)
+    if unit.fetched:
+        come_from(isl, pol, tier.q_in, u, to, sent < 0)
+        if tier.q_early != tier.q_in:
+            come_from(isl, pol, tier.q_early, u, to, sent < 0)
     queues.record(isl, pol, log.UNPLACE, u, m, -1, unit.stored)
     if sent >= 0:
         lent.returned(isl, tier.account, unit.stored)
@@ -106,12 +111,17 @@ def copy(isl: Island, pol: PolicyTables, u: int, m: int, to: int) -> None:
 
 @kernel
 def waiting(isl: Island, q: int, u: int) -> int:
-    """How many copies of the unit in queue q have not started."""
+    """How many copies in queue q of what the unit has in the lent memory have not started."""
     queue, count = isl.queues[q], 0
     for i in range(queue.started, queue.submitted):
-        x = isl.activities[queue.base + (i & queue.mask)]
-        count += x.arg == u and x.cancelled == 0
+        count += is_of(isl, isl.activities[queue.base + (i & queue.mask)], u)
     return count
+
+
+@kernel
+def is_of(isl: Island, x: Any, u: int) -> bool:
+    """The copy brings back what the unit has had in a lent memory since it last left the device."""
+    return x.arg == u and x.cancelled == 0 and x.number > isl.units[u].sent_as
 
 
 @kernel
@@ -121,7 +131,7 @@ def come_from(isl: Island, pol: PolicyTables, q: int, u: int, to: int, copied: b
     for i in range(queue.started, queue.submitted):
         row = queue.base + (i & queue.mask)
         x = isl.activities[row]
-        if x.arg == u and x.cancelled == 0:
+        if is_of(isl, x, u):
             x.way = below.way_in
             tier.into -= x.bytes
             below.into += x.bytes

@@ -70,7 +70,7 @@ def memory_for(isl: Island, pol: PolicyTables, u: int, to: int) -> int:
     t, size, m = isl.tenants[0], isl.units[u].stored, max(1, to)
     if to == 0 and pol.rules[0].pool:
         m = lending.choose(isl, pol, u)
-        if m:
+        if m and has_room(isl, pol, m, size):
             return m
         m = 1
     while not has_room(isl, pol, m, size):
@@ -116,7 +116,7 @@ def evict(isl: Island, pol: PolicyTables, h: Any, u: int, to: int, late: int) ->
         queues.wait_for(isl, row, isl.use[u])
         queues.wait_for(isl, row, isl.after[u])
         copied = isl.queues[q].submitted
-        unit.sent, unit.sent_by = copied, q
+        unit.sent, unit.sent_by, unit.sent_as, unit.fetched = copied, q, isl.activities[row].number, 0
         h.time += h.submit_ns
         isl.use[u, q] = copied
         unit.tier = m

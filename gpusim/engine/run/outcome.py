@@ -291,7 +291,8 @@ def failure(simulation: Simulation, profile: Profile) -> dict[str, Any] | None:
     if simulation.reason == state.DESERTED:
         return {"time_ns": simulation.now, "advice": "a rank that it waits for ran out of memory"}
     t, header, work = simulation.island.tenants[0], simulation.policies.place, simulation.work
-    request, capacity = int(t["request_bytes"]), int(header[CAPACITY])
+    request, capacity = int(t["request_bytes"]), simulation.machine.capacity
+    lent = capacity - int(header[CAPACITY]) if t["lends"] else 0
     free = capacity - int(header[ROUNDED])
     below = simulation.reason == state.HOST_OUT_OF_MEMORY
     out: dict[str, Any] = {
@@ -306,7 +307,10 @@ def failure(simulation: Simulation, profile: Profile) -> dict[str, Any] | None:
         return {**out, "free": int(full["capacity"] - full["used"]), "advice": _no_room_below(simulation, profile)}
     widest, op = work.widest_operator
     out["free"], out["largest"] = free, int(simulation.place.largest(header))
-    if request > capacity:
+    if lent:
+        said = f"other devices' programs have {show_bytes(lent)} of this memory and nowhere else to put it"
+        out["advice"] = f"{said}: write a smaller capacity for what each device lends, peer(any, capacity=...)"
+    elif request > capacity:
         tensor, size = out["tensor"], show_bytes(request)
         out["advice"] = f"tensor {tensor} alone takes {size}, more than the {show_bytes(capacity)} of memory"
     elif widest > capacity:

@@ -11,4 +11,4 @@ def least_loaded(tier, free, capacity, lender, size, reserve=0.0):  # type: igno
     """
     if lender and free - size < reserve * capacity:
         return float("inf")
-    return tier * 1e18 - free
+    return tier * 1e15 - free
