@@ -34,7 +34,7 @@ class Levels(NamedTuple):
 
     def least(self, time: int) -> int:
         """How much there is at least at that time."""
-        return min([self.at(time), *self.level[self.time == time].tolist()])
+        return min(self.at(time), int(self.level[self.time == time].min(initial=NEVER)))
 
     def before(self, record: int) -> int:
         """How much there is before a record of the log whose records these are."""

@@ -35,7 +35,8 @@ class Tiers:
 
     def is_recall(self, copy: I64) -> npt.NDArray[np.bool_]:
         """Of each COPY whether it goes from one memory below to another."""
-        return (copy >= 0) & (copy >> 8 & 255 != 0) & (copy & 255 != 0)
+        found: npt.NDArray[np.bool_] = (copy >= 0) & (copy >> 8 & 255 != 0) & (copy & 255 != 0)
+        return found
 
     @property
     def memories(self) -> int:

@@ -70,7 +70,9 @@ def layout(results: Sequence[Result]) -> Layout:
     panels."""
     keys = varying(results)
     lines = tuple(key for key in POLICIES if key in keys)
-    others = [key for key in keys if key not in POLICIES]
+    if "pool" in lines and "tiers" in keys:  # the memories among which it chooses
+        lines = ("tiers", *lines)
+    others = [key for key in keys if key not in lines]
     numbers = [key for key in others if all(number(r.spec.get(key)) is not None for r in results)]
     # A share outranks bytes, memory outranks the rest.
     numbers.sort(key=lambda key: (key != "memory_share", key != "memory"))
@@ -141,7 +143,9 @@ def name(result: Result, keys: Iterable[str]) -> str:
 
     A plan, release policy or grain that is the default is left out beside others: "lru", "lru + 2 MiB".
     """
-    parts = [(text(key, result.spec.get(key)), result.spec.get(key, LATER.get(key)) == LATER.get(key)) for key in keys]
+    keys = list(keys)
+    said_of = [key for key in keys if key != "pool" or key in result.spec] or keys  # without lenders there is no pool
+    parts = [(text(key, result.spec.get(key)), result.spec.get(key, LATER.get(key)) == LATER.get(key)) for key in said_of]
     said = [word for word, default in parts if not default] or list(dict.fromkeys(word for word, _ in parts))
     return " + ".join(said)
 

@@ -113,7 +113,7 @@ def score_of(isl: Island, pol: PolicyTables, u: int, m: int, free: int) -> float
     facts[1] = unit.next - t.program
     facts[2] = tier.place
     facts[3] = free
-    facts[4] = tier.capacity
+    facts[4] = tier.capacity if tier.account < 0 else isl.accounts[tier.account].capacity
     facts[5] = tier.used
     facts[6] = tier.given
     facts[7] = out.latency + unit.wire / out.rate

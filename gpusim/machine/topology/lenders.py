@@ -23,7 +23,7 @@ from gpusim.machine.topology import routes, transfers
 from gpusim.machine.topology.connections import Lender
 from gpusim.machine.topology.routes import TransferRoute
 from gpusim.machine.topology.sharing import SharedLink, SharedLinks, shared
-from gpusim.machine.topology.topology import Topology
+from gpusim.machine.topology.topology import DIRECT, Topology
 
 _SIZES = tuple(float(1 << k) for k in range(9, 37))
 _OWN = ("h2d", "d2h", "both")  # links of a GPU to its host, which a copy from another one does not pass
@@ -87,7 +87,7 @@ def _lenders(machine: Topology, gpu: str, w: Wanted) -> list[str]:
 
 
 def _linked(machine: Topology, a: str, b: str) -> bool:
-    return routes.walk(machine, a, b, lambda link: link.kind in routes.DIRECT, ("nvswitch",)) is not None
+    return routes.walk(machine, a, b, lambda link: link.kind in DIRECT, ("nvswitch",)) is not None
 
 
 def _lender(
