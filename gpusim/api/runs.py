@@ -18,6 +18,7 @@ from gpusim.experiment.single import single
 from gpusim.experiment.spec import AS_RECORDED, KINDS, Policies, RunSpec
 from gpusim.machine import sharing
 from gpusim.machine import tiers as chains
+from gpusim.machine.chain import lends
 from gpusim.machine.profile import Profile
 from gpusim.machine.tiers import DEFAULT
 from gpusim.machine.topology.topology import Topology
@@ -112,6 +113,9 @@ def simulate(
         registry.bind(own.find(kind, spec.name), dict(spec.params))
     tiers = str(values.tiers(tiers))
     chains.check(tiers)
+    if pool is not None and not lends(tiers):
+        said = "a pool policy chooses among memories of other devices, and the tiers name none"
+        raise PolicyError(said, hint='write tiers="peer(any) > host"')
     program, source = source_of(trace)
     place_name, profile = any_machine_of(where)
     spec = RunSpec(

@@ -54,7 +54,7 @@ def check_lenders(
         _no_more(lent, lender.lends, f"others have of {name}", found[who])
         _no_more(_sum(own, lent), capacity, f"memory of {name} holds, whoever they belong to,", found[who])
         if lender.program >= 0:
-            _waits(lender, own, lent, capacity, _recalls(name, runs), results, found[who])
+            _waits(lender, own, lent, capacity, _recalls(name, runs, stop), results, found[who])
         found[who].count("lent memory", len(lent.time))
 
 
@@ -124,14 +124,14 @@ def _no_more(levels: Levels, most: int, what: str, found: Findings) -> None:
         found.say(-1, f"{levels.level[i]} bytes {what} at {levels.time[i]} ns", f"at most {most}")
 
 
-def _recalls(name: str, runs: Sequence[Started]) -> list[tuple[int, int]]:
-    """(submitted, ended) ns of copies from the lender's memory to tiers below."""
+def _recalls(name: str, runs: Sequence[Started], stop: I64) -> list[tuple[int, int]]:
+    """(submitted, ended) ns of copies from the lender's memory to tiers below, which end with their run."""
     found = []
-    for run in runs:
+    for run, over in zip(runs, stop.tolist(), strict=True):
         if name in run.tiers.lenders:
             m = 1 + run.tiers.lenders.index(name)
             mine = run.tiers.is_recall(run.acts.copy) & (run.acts.copy >> 8 & 255 == m)
-            found += list(zip(run.acts.submit[mine].tolist(), run.acts.end[mine].tolist(), strict=True))
+            found += list(zip(run.acts.submit[mine].tolist(), np.minimum(run.acts.end[mine], over).tolist(), strict=True))
     return found
 
 

@@ -1,6 +1,6 @@
 """Is memory that devices lend each other had, used and given back when it should be, to the nanosecond?
 
-See `hand_worked` for the devices: a block of 10,240 bytes takes 1280 ns to the host and 1024 ns from it, beside 1000 ns of latency.
+See `hand_worked` for the devices: a block of 10,240 bytes takes 1280 ns to the host and 1024 from it, beside 1000 of latency.
 Between two devices it takes 102.4 ns beside 500 (`lending_programs`).
 """
 
@@ -22,7 +22,7 @@ from gpusim.results import log
 from gpusim.trace.trace import COLLECTIVE, COPY_OUT
 
 HOST_ONLY = 8284
-"""ns of three_tensors_in_two_blocks over the link to the host: two copies out, 2280 ns each, one in, 2024, and kernels between."""
+"""ns of three_tensors_in_two_blocks over the link to the host: two copies out, 2280 ns each, one in, 2024, and kernels."""
 
 
 def wants(blocks: float, at: int, ns: int = 100) -> Steps:
@@ -52,7 +52,8 @@ def test_an_idle_neighbour_takes_what_has_to_leave() -> None:
     ran = right(lent(three_tensors_in_two_blocks(), blocks=[2], idle=[10]))
     (result,) = ran.results
     assert spans(result) == {
-        "kernel": [(0, 1000), (1000, 2000), (2000, 2500), (3206, 3906)], "out": [(1000, 1603), (2000, 2603)], "in": [(2603, 3206)],
+        "kernel": [(0, 1000), (1000, 2000), (2000, 2500), (3206, 3906)],
+        "out": [(1000, 1603), (2000, 2603)], "in": [(2603, 3206)],
     }  # fmt: skip
     assert result.metrics["peer_out_bytes"] == 2 * BLOCK == 2 * result.metrics["peer_in_bytes"]
     assert result.metrics["host_out_bytes"] == 0
@@ -141,7 +142,7 @@ def test_a_program_that_has_ended_leaves_nothing_behind() -> None:
 
 
 def test_a_lender_whose_borrower_has_no_room_evicts_its_own() -> None:
-    """Half a block of host memory: a is free when it has left at 3206, b stays, and the lender, which has nothing else, fails."""
+    """Half a block of host memory: a has left at 3206, b stays, and the lender, which has nothing else to evict, fails."""
     together = right(lent(three_tensors_in_two_blocks(), wants(2, at=2610), blocks=[2, 2], host=0.5))
     failure = together.results[1].failure
     assert failure is not None and failure["time_ns"] == 3206
@@ -245,7 +246,7 @@ def test_random_programs_that_lend_each_other_memory_are_right() -> None:
             assert report.ok is True, (seed, rank, report.violations[:3])
             recalls += int(together.results[rank].metrics["recalls"])
             lenders += together.results[rank].metrics["recall_wait_ns"] > 0
-    assert recalls > 50 and lenders > 5
+    assert recalls > 100 and lenders > 2
 
 
 def drawn_runs(count: int) -> list[Any]:

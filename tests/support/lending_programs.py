@@ -40,8 +40,10 @@ def lender(name: str, far: bool = False) -> Tier:
     )  # fmt: skip
 
 
-def lending(profiles: Sequence[Profile], idle: Sequence[int] = (), meetings: Sequence[Meeting] = (), host: int = 0) -> Connections:
-    """Devices "0", "1", ... with a program each, then idle ones of so many bytes; all lend to all, over a link for each pair."""
+def lending(
+    profiles: Sequence[Profile], idle: Sequence[int] = (), meetings: Sequence[Meeting] = (), host: int = 0
+) -> Connections:
+    """Devices "0", "1", ... with a program each, then idle ones of so many bytes; all lend to all, over links of pairs."""
     names = [str(p) for p in range(len(profiles) + len(idle))]
     rates = {f"{a}>{b}": RATE for a in names for b in names if a != b}
     tiers, beyond = [], []

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gpusim.base.errors import ProfileError
+from gpusim.base.errors import GpusimError, ProfileError
 from gpusim.machine import chain, tiers
 from gpusim.machine.chain import READY, Wanted
 from gpusim.machine.profile import Profile
@@ -68,7 +68,7 @@ def check(text: str) -> None:
             raise ProfileError(said, hint=f"write {written}")
         if w.of and all(later.of for later in wanted[i:]):
             said = f"no tier of its own stands behind {w.kind}({w.of}): a lender that needs its memory has nowhere to evict to"
-            raise ProfileError(said, hint=f"write {text} > host")
+            raise ProfileError(said, hint=f"write {w.kind}({w.of}) > host")
         if not w.of and chain.lends(text) and (w.pageable or w.pool != READY):
             said = f"what a lender evicts goes to '{w.kind}' without the borrower's call: its memory is pinned beforehand"
             raise ProfileError(said, hint="leave out pageable and pool")
@@ -183,10 +183,15 @@ def _passed(machine: Topology, route: TransferRoute, links: SharedLinks) -> tupl
 def _fall(
     machine: Topology, gpu: str, lender: str, tier: Tier, links: SharedLinks, program: int
 ) -> tuple[Fall, tuple[SharedLink, ...]]:
-    """From the lender's memory to the host of the borrower, and on to the tier."""
-    route = routes.between(machine, lender, routes.nearest(machine, gpu, "socket"))
+    """From the lender's memory to the host of the borrower, and on to the tier; through a buffer of the borrower's device where
+    only that is linked to the lender."""
+    host = routes.nearest(machine, gpu, "socket")
+    try:
+        each = [routes.between(machine, lender, host)]
+    except GpusimError:
+        each = [routes.between(machine, lender, gpu), routes.between(machine, gpu, host)]
     rest = [link for link in tier.way_out if link.name not in _OWN]
-    rate = min(route.rate / 1e9, *(link.rate for link in rest), tier.write)
-    passed = (*_passed(machine, route, links), *((program, link.name) for link in rest))
+    rate = min(*(route.rate / 1e9 for route in each), *(link.rate for link in rest), tier.write)
+    passed = (*(link for route in each for link in _passed(machine, route, links)), *((program, link.name) for link in rest))
     return Fall(tier.name, rate, tier.write_latency, (TierLink(f"from {lender} to {tier.name}", rate),), tier.curve_out), passed
 
