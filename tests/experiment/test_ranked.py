@@ -28,6 +28,12 @@ BLAMED = [
     ({"parallel": "zero=3"}, "zero=3 shards over the data-parallel ranks, and there is one"),
     ({"parallel": "{data: 0}"}, "the degree data is 0"),
     ({"profile": "2 x hgx-h100 over foo"}, "machine 'hgx-h100' has no network 'foo'"),
+    ({"tiers": "peer > host"}, "e.yaml:7:8: tier 'peer' is memory that nobody else uses, and ranks share their machine"),
+    ({"tiers": "host > peer(any)"}, "e.yaml:7:8: no tier of its own stands behind peer(any)"),
+    ({"tiers": "remote(rdma) > host"}, "names no memory: there is no other host"),
+    ({"profile": "l4", "parallel": "none", "tiers": "peer(any) > host"}, "l4 is one GPU: peer(any) is memory of other devices"),
+    ({"policies": "{pool: interleave}"}, "e.yaml:7:18: a pool policy chooses among memories of other devices, and the tiers"),
+    ({"tiers": "peer(any) > host", "policies": "{pool: interleaf}"}, "there is no pool policy 'interleaf'"),
 ]
 
 
@@ -38,7 +44,8 @@ def gpusim(*words: object) -> Result:
 def experiment(folder: Path, **changes: str) -> Path:
     said = {"profile": "hgx-h100", "parallel": "data=8", "bounds": "false", **changes}
     path = folder / "e.yaml"
-    path.write_text(YAML.format(**said))
+    more = "".join(f"{key}: {value}\n" for key, value in said.items() if f"{{{key}}}" not in YAML)
+    path.write_text(YAML.format(**said) + more)
     return path
 
 
