@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from coupled_programs import Together, program_of, with_meetings
+from coupled_programs import MACHINES, Together, program_of, with_meetings
 from hand_worked import BLOCK, Steps, machine
 
 from gpusim.engine import state
 from gpusim.engine.run.coupled import Coupled
 from gpusim.engine.run.simulate import prepared
+from gpusim.machine import catalogue
 from gpusim.machine.profile import Profile
 from gpusim.machine.tiers import Fall, Tier, TierLink, parse
 from gpusim.machine.topology.connections import Connections, Lender, Meeting
@@ -78,7 +79,7 @@ def drawn_lenders(seed: int) -> Together:
     rng = np.random.default_rng(seed)
     count = int(rng.integers(2, 5))
     traces, meetings = with_meetings([program_of(rng) for _ in range(count)], int(rng.integers(1, 25)), rng)
-    profiles = [machine()] * count
+    profiles = [catalogue.load(str(rng.choice(MACHINES))) for _ in traces]
     idle = [int(rng.integers(1, 200)) << 20 for _ in range(int(rng.integers(0, 3)))]
     meetings = [replace(meeting, route=(f"{int(rng.integers(count))}>h",)) for meeting in meetings]
     between = lending(profiles, idle, meetings, int(rng.choice([0, 64 << 20])))

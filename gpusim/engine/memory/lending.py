@@ -40,8 +40,10 @@ def take(isl: Island, u: int, m: int, size: int) -> None:
 @outlined
 def give_back(isl: Island, u: int, m: int, size: int) -> int:
     """The copy in a lender's memory is given up; returns 0, or 1 + the row of the copy under way after which it is free."""
-    unit, account = isl.units[u], isl.memories[m].account
+    unit, tier, account = isl.units[u], isl.memories[m], isl.memories[m].account
     row = pending(isl, unit.fetched_by, unit.fetched)
+    if row < 0 or isl.activities[row].cancelled:
+        row = max(moving(isl, tier.q_in, u), moving(isl, tier.q_early, u))
     if row < 0:
         row = pending(isl, unit.sent_by, unit.sent)
     if row < 0:
@@ -59,6 +61,17 @@ def pending(isl: Island, q: int, count: int) -> int:
 
 
 @kernel
+def moving(isl: Island, q: int, u: int) -> int:
+    """The row of a copy in queue q that brings back what the unit has in a lent memory, while it moves; else -1."""
+    queue, row = isl.queues[q], -1
+    for i in range(queue.done, queue.started):
+        x = isl.activities[queue.base + (i & queue.mask)]
+        if x.arg == u and x.done == 0 and x.number > isl.units[u].sent_as:
+            row = queue.base + (i & queue.mask)
+    return row
+
+
+@kernel
 def book(isl: Island, held: int) -> None:
     """What the allocator of this device holds now; what it gives back is in use until the device is idle."""
     t = isl.tenants[0]
@@ -67,20 +80,31 @@ def book(isl: Island, held: int) -> None:
     a.held = max(a.held, held) if t.drain else held
 
 
-@outlined
-def is_called(isl: Island, pol: PolicyTables, h: Any, u: int, waits: bool, refused: int) -> bool:
-    """What others have of this device's memory has to leave before the unit gets its block: the host waits for that.
+@kernel
+def of_device(size: int) -> int:
+    """Bytes that an allocator takes from the device at least for a block."""
+    return (size + 511) // 512 * 512
 
-    refused: the allocator has not found room.  Without that, it is seen whether it would have to take memory that is lent.
-    """
-    t, size = isl.tenants[0], isl.units[u].size
+
+@outlined
+def lacks(isl: Island, pol: PolicyTables, u: int) -> bool:
+    """The allocator would have to take memory that is lent for the unit's block; it knows how much is not."""
+    t, size = isl.tenants[0], of_device(isl.units[u].size)
     a = isl.accounts[t.account]
     a.program = t.program
     pol.place[CAPACITY] = a.capacity - a.lent
-    left = a.capacity - a.lent - a.booked
-    if a.lent == 0 or h.unlent or not waits:
+    if a.lent == 0 or size <= a.capacity - a.lent - a.booked:
         return False
-    if refused == 0 and (size <= left or size <= as_largest(pol.verbs[V_LARGEST, 0], pol.verbs[V_LARGEST, 1])(pol.place)):
+    return size > as_largest(pol.verbs[V_LARGEST, 0], pol.verbs[V_LARGEST, 1])(pol.place)
+
+
+@outlined
+def calls(isl: Island, pol: PolicyTables, h: Any, u: int) -> bool:
+    """What others have of this device's memory has to leave for the unit's block: True when the host waits for that."""
+    t, size = isl.tenants[0], of_device(isl.units[u].size)
+    a = isl.accounts[t.account]
+    left = a.capacity - a.lent - a.booked
+    if a.lent == 0 or h.unlent:
         return False
     a.wanted = max(size, left + 1)
     a.asked = isl.fluid[0].calls = isl.fluid[0].reshare = 1

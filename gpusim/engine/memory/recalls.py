@@ -18,35 +18,39 @@ from gpusim.results import log
 @outlined
 def call_back(isl: Island, pol: PolicyTables, u: int) -> bool:
     """The unit leaves the lent memory that it is in; False where it cannot."""
-    unit = isl.units[u]
-    m = int(unit.tier)
+    unit, buffers = isl.units[u], pol.buffers[0]
+    if queues.full(isl, isl.tenants[0].recalls):
+        return False
+    m, at = int(unit.tier), buffers.logged
+    queues.record(isl, pol, log.DECIDE, u, log.CALLED_BACK, 0, unit.stored)
     fetch = unstarted(isl, unit.fetched_by, unit.fetched)
     if isl.flags[SPARE, u] == m and fetch < 0:
-        queues.record(isl, pol, log.DECIDE, u, log.CALLED_BACK, 1, unit.stored)
-        swaps.drop_copy(isl, pol, u)
-        counts_on(isl, unit.fetched_by, unit.fetched)
-        counts_on(isl, unit.sent_by, unit.sent)
-        isl.counts[0].recalls += 1
-        return True
-    to = tier_below(isl, pol, m, unit.stored)
-    if to == 0 or queues.full(isl, isl.tenants[0].recalls):
-        return False
-    fall(isl, pol, u, m, to)
+        given = swaps.drop_copy(isl, pol, u)
+        counts_on(isl, given)
+    else:
+        to = tier_below(isl, pol, m, unit.stored)
+        if to == 0:
+            buffers.logged = at
+            return False
+        fall(isl, pol, u, m, to)
+    isl.counts[0].recalls += 1
+    if buffers.log_on:
+        pol.log[at].addr = buffers.logged - at - 1
     return True
 
 
 @kernel
 def unstarted(isl: Island, q: int, count: int) -> int:
-    """The row of the copy that is the count-th of queue q, while it has not started; else -1."""
-    return lending.pending(isl, q, count) if isl.queues[q].started < count else -1
+    """The row of the copy that is the count-th of queue q, while it has not started and will; else -1."""
+    row = lending.pending(isl, q, count) if isl.queues[q].started < count else -1
+    return row if row >= 0 and isl.activities[row].cancelled == 0 else -1
 
 
 @kernel
-def counts_on(isl: Island, q: int, count: int) -> None:
-    """The lender waits for what this copy gives back, if it is still under way."""
-    row = lending.pending(isl, q, count)
-    if row >= 0 and isl.activities[row].gives > 0 and isl.activities[row].called == 0:
-        x = isl.activities[row]
+def counts_on(isl: Island, given: int) -> None:
+    """The lender waits for what the copy in row `given` - 1 gives back; 0: all is free already."""
+    if given:
+        x = isl.activities[given - 1]
         x.called = 1
         isl.accounts[x.gives_to].coming += x.gives
 
@@ -63,14 +67,9 @@ def tier_below(isl: Island, pol: PolicyTables, m: int, size: int) -> int:
 @outlined
 def fall(isl: Island, pol: PolicyTables, u: int, m: int, to: int) -> None:
     """Its bytes go from lent memory m to tier `to`, and copies of it that have not started come from there or go there."""
-    unit, tier, below, n = isl.units[u], isl.memories[m], isl.memories[to], isl.counts[0]
+    unit, tier, below = isl.units[u], isl.memories[m], isl.memories[to]
     sent = unstarted(isl, unit.sent_by, unit.sent)
-    again = 0
-    if unit.fetched:
-        again = waiting(isl, tier.q_in, u) + (waiting(isl, tier.q_early, u) if tier.q_early != tier.q_in else 0)
-    queues.record(isl, pol, log.DECIDE, u, log.CALLED_BACK, 3 + again, unit.stored)
     queues.record(isl, pol, log.PLACE, u, to, -1, unit.stored)
-    n.recalls += 1
     if sent >= 0:
         tier.out -= unit.wire
         below.out += unit.wire
@@ -107,15 +106,6 @@ def copy(isl: Island, pol: PolicyTables, u: int, m: int, to: int) -> None:
     unit.sent, unit.sent_by = count, q
     isl.counts[0].recall_bytes += unit.wire
     queues.record(isl, pol, log.COPY, u, m << 8 | to, x.number, unit.wire)
-
-
-@kernel
-def waiting(isl: Island, q: int, u: int) -> int:
-    """How many copies in queue q of what the unit has in the lent memory have not started."""
-    queue, count = isl.queues[q], 0
-    for i in range(queue.started, queue.submitted):
-        count += is_of(isl, isl.activities[queue.base + (i & queue.mask)], u)
-    return count
 
 
 @kernel

@@ -44,13 +44,13 @@ def take_block(isl: Island, pol: PolicyTables, h: Any, u: int, stream: int, may_
     t, rules, n = isl.tenants[0], pol.rules[0], isl.counts[0]
     unit = isl.units[u]
     while True:
-        if t.lends and lending.is_called(isl, pol, h, u, waits, 0):
-            return AGAIN
-        addr = as_alloc(pol.verbs[V_ALLOC, 0], pol.verbs[V_ALLOC, 1])(pol.place, u, unit.size, stream)
-        blocks.pay_device_calls(isl, pol, h)
+        addr = -1
+        if t.lends == 0 or not lending.lacks(isl, pol, u):
+            addr = as_alloc(pol.verbs[V_ALLOC, 0], pol.verbs[V_ALLOC, 1])(pol.place, u, unit.size, stream)
+            blocks.pay_device_calls(isl, pol, h)
         if addr >= 0:
             break
-        if t.lends and lending.is_called(isl, pol, h, u, waits, 1):
+        if t.lends and waits and lending.calls(isl, pol, h, u):
             return AGAIN
         if t.failing == 0:
             t.failing = 1

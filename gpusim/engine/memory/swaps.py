@@ -14,8 +14,9 @@ from gpusim.results import log
 
 
 @kernel
-def drop_copy(isl: Island, pol: PolicyTables, u: int) -> None:
-    """The tier below gives up its copy of a unit."""
+def drop_copy(isl: Island, pol: PolicyTables, u: int) -> int:
+    """The tier below gives up its copy of a unit; returns what `lending.give_back` does, 0 of a tier of its own."""
+    given = 0
     unit, tier = isl.units[u], isl.memories[isl.units[u].tier]
     tier.used -= unit.stored
     isl.tenants[0].below -= unit.stored
@@ -25,8 +26,9 @@ def drop_copy(isl: Island, pol: PolicyTables, u: int) -> None:
     queues.record(isl, pol, log.UNPLACE, u, unit.tier, -1, unit.stored)
     host_memory.give_back(isl, unit.tier, unit.stored)
     if tier.account >= 0:
-        lending.give_back(isl, u, unit.tier, unit.stored)
+        given = lending.give_back(isl, u, unit.tier, unit.stored)
     unit.tier = 0
+    return given
 
 
 @kernel
