@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpusim.base.defaults import LATER
-from gpusim.base.errors import GpusimError, Problem, ProfileError
-from gpusim.base.yaml.find import is_managed
+from gpusim.base.errors import GpusimError, Problem
+from gpusim.base.yaml.find import is_managed, is_of_ranks
 from gpusim.base.yaml.values import NONE
+from gpusim.experiment.answerable import read_ranks
+from gpusim.experiment.spec import AS_RECORDED
 from gpusim.machine.chain import lends
 from gpusim.machine.identity import profile_hash
 from gpusim.machine.topology import build, lenders
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from gpusim.experiment.load import Loaded
 
 PARALLEL = "parallel"
+_SEVERAL = "name a machine of several: `gpusim machines` lists them"
 
 
 @lru_cache(maxsize=4)
@@ -45,16 +48,17 @@ def problems(loaded: Loaded) -> list[Problem]:
 
 def _of_machines(loaded: Loaded) -> Iterator[Problem]:
     e, say = loaded.experiment, loaded.document.problem
+    one = any(not is_of_ranks(file) for file in loaded.traces.values())  # a program of one GPU
     for i, word in enumerate(e.profile):
         machine = loaded.machines.get(word)
+        yield from _of_recorded(loaded, i, machine)
         for j, text in enumerate(e.parallel):
             if machine is None and text != NO_LAYOUT:
-                hint = "name a machine of several: `gpusim machines` lists them"
-                yield say((PARALLEL, j), f"{text} is a program of {_ranks(text)}, and {word} is one GPU", hint)
-            elif machine is not None and text == NO_LAYOUT:
+                yield say((PARALLEL, j), f"{text} is a program of {_ranks(text)}, and {word} is one GPU", _SEVERAL)
+            elif machine is not None and text == NO_LAYOUT and one:
                 many = f"{word} has {len(machine.gpus)} GPUs: say how the program is divided over them"
                 yield say(("profile", i), many, "write parallel: {data: 8}, or name the profile of one GPU")
-            elif machine is not None:
+            elif machine is not None and text != NO_LAYOUT:
                 for k, placement in enumerate(e.placement):
                     try:
                         placed(machine, parse_layout(text).ranks, placement)
@@ -63,9 +67,28 @@ def _of_machines(loaded: Loaded) -> Iterator[Problem]:
                                   error.message, error.hint)  # fmt: skip
 
 
+def _of_recorded(loaded: Loaded, i: int, machine: Topology | None) -> Iterator[Problem]:
+    """What programs that were recorded on many ranks cannot be combined with, on the experiment's i-th machine."""
+    e, say = loaded.experiment, loaded.document.problem
+    for name, ranks in _recorded(loaded).items():
+        at, recorded = ("trace", e.trace.index(name)), f"'{name}' was recorded on {ranks} ranks"
+        if machine is None:
+            yield say(at, f"{recorded}, and {e.profile[i]} is one GPU", _SEVERAL)
+        elif ranks > len(machine.gpus):
+            yield say(at, f"{recorded}, and {e.profile[i]} has {len(machine.gpus)} GPUs", "take more machines: '2 x NAME'")
+        for key, plain in ((PARALLEL, NO_LAYOUT), ("transform", AS_RECORDED)):
+            if getattr(e, key) != (plain,):
+                yield say((key,), f"{recorded}: `{key}` changes the program of one GPU", "leave it out")
+
+
+def _recorded(loaded: Loaded) -> dict[str, int]:
+    """Name -> ranks of the programs that were recorded on many."""
+    return {name: len(read_ranks(file).programs) for name, file in loaded.traces.items() if is_of_ranks(file)}
+
+
 def _of_words(loaded: Loaded) -> Iterator[Problem]:
     e, say = loaded.experiment, loaded.document.problem
-    ranks = [parse_layout(text).ranks for text in e.parallel if text != NO_LAYOUT]
+    ranks = [parse_layout(text).ranks for text in e.parallel if text != NO_LAYOUT] + [*_recorded(loaded).values()]
     for i, text in enumerate(e.stragglers):
         worst = max(parse_stragglers(text), default=-1)
         if worst >= 0 and (not ranks or worst >= min(ranks)):
@@ -92,14 +115,15 @@ def _of_lenders(loaded: Loaded) -> Iterator[Problem]:
     if e.policies.pool != (NONE,) and not any(map(lends, e.tiers)):
         yield say(("policies", "pool"), "a pool policy chooses among memories of other devices, and the tiers name none",
                   "write tiers: peer(any) > host")  # fmt: skip
+    counts = {parse_layout(text).ranks for text in e.parallel if text != NO_LAYOUT} | {*_recorded(loaded).values()}
     for machine in loaded.machines.values():
         for j, chain in enumerate(e.tiers):
             try:
-                for text, placement in product(e.parallel, e.placement):
-                    if text != NO_LAYOUT and parse_layout(text).ranks <= len(machine.gpus):
-                        gpus = placed(machine, parse_layout(text).ranks, placement)
+                for ranks, placement in product(sorted(counts), e.placement):
+                    if ranks <= len(machine.gpus):
+                        gpus = placed(machine, ranks, placement)
                         lenders.below(machine, gpus, [machine.profile(gpu) for gpu in gpus], chain)
-            except ProfileError as error:
+            except GpusimError as error:
                 yield say(("tiers", j), error.message, error.hint)
 
 
