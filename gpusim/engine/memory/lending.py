@@ -13,8 +13,8 @@ from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import lent
 from gpusim.engine.clock.records import record
 from gpusim.engine.state import CALLING, Island, PolicyTables
-from gpusim.engine.verbs import V_LARGEST, V_POOL, as_largest, as_pool
-from gpusim.policies.contract import CAPACITY
+from gpusim.engine.verbs import V_FREE, V_LARGEST, V_POOL, as_free, as_largest, as_pool
+from gpusim.policies.contract import CALLS, CAPACITY
 from gpusim.results import log
 
 
@@ -96,6 +96,14 @@ def lacks(isl: Island, pol: PolicyTables, u: int) -> bool:
     if a.lent == 0 or size <= a.capacity - a.lent - a.booked:
         return False
     return size > as_largest(pol.verbs[V_LARGEST, 0], pol.verbs[V_LARGEST, 1])(pol.place)
+
+
+@outlined
+def undo(pol: PolicyTables, u: int, stream: int) -> int:
+    """Of an allocator that goes by addresses, the block that it has taken is one too many; returns -1, as of no block."""
+    as_free(pol.verbs[V_FREE, 0], pol.verbs[V_FREE, 1])(pol.place, u, stream)
+    pol.place[CALLS] = 0
+    return -1
 
 
 @outlined

@@ -26,7 +26,7 @@ from gpusim.engine.state import (
 )
 from gpusim.engine.verbs import V_ALLOC, as_alloc
 from gpusim.policies import contract
-from gpusim.policies.contract import ABSENT, BLOCK, CAPACITY, DEVICE, ROUNDED
+from gpusim.policies.contract import ABSENT, BLOCK, CAPACITY, DEVICE, HELD, ROUNDED
 from gpusim.results import log
 
 # Why a unit comes to the device.
@@ -44,10 +44,12 @@ def take_block(isl: Island, pol: PolicyTables, h: Any, u: int, stream: int, may_
     t, rules, n = isl.tenants[0], pol.rules[0], isl.counts[0]
     unit = isl.units[u]
     while True:
-        addr = -1
-        if t.lends == 0 or not lending.lacks(isl, pol, u):
-            addr = as_alloc(pol.verbs[V_ALLOC, 0], pol.verbs[V_ALLOC, 1])(pol.place, u, unit.size, stream)
-            blocks.pay_device_calls(isl, pol, h)
+        if t.lends and lending.lacks(isl, pol, u) and waits and lending.calls(isl, pol, h, u):
+            return AGAIN
+        addr = as_alloc(pol.verbs[V_ALLOC, 0], pol.verbs[V_ALLOC, 1])(pol.place, u, unit.size, stream)
+        if t.lends and addr >= 0 and pol.place[HELD] > pol.place[CAPACITY]:
+            addr = lending.undo(pol, u, stream)
+        blocks.pay_device_calls(isl, pol, h)
         if addr >= 0:
             break
         if t.lends and waits and lending.calls(isl, pol, h, u):
