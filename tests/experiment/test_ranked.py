@@ -78,6 +78,21 @@ def test_less_memory_costs_each_rank_time_and_too_little_ends_all(tmp_path: Path
     assert {rank.outcome for rank in none.ranks} <= {"oom", "failed"}
 
 
+@pytest.mark.slow
+def test_ranks_that_lend_each_other_memory_are_run_and_checked(tmp_path: Path) -> None:
+    """Two ranks with too little memory beside six idle GPUs: their memory is faster than that of the host."""
+    more = {"memory": "75 %", "tiers": "[host, peer(any) > host]", "policies": "{pool: [by_topology, interleave]}"}
+    path = experiment(tmp_path, parallel="[data=2, {data: 2, zero: 3}]", options="{log: true}", **more)
+    done = gpusim("run", path, "-o", tmp_path / "out", "--no-figures")
+    assert done.exit_code == 0 and "6 runs executed" in done.output, done.output
+    checked = gpusim("check", tmp_path / "out")
+    assert checked.exit_code == 0 and "6 runs are right" in checked.output, checked.output
+    for layout in ("data=2", "data=2 zero=3"):
+        of = [r for r in load_folder(tmp_path / "out") if r.spec["parallel"] == layout]
+        host, *lent = sorted(of, key=lambda r: "pool" in r.spec)
+        assert all(r.metrics["makespan_ns"] < host.metrics["makespan_ns"] and r.metrics["peer_in_bytes"] > 0 for r in lent)
+
+
 @pytest.mark.parametrize(("changes", "said"), BLAMED)
 def test_what_cannot_be_divided_is_said_before_anything_runs(changes: dict[str, str], said: str, tmp_path: Path) -> None:
     done = gpusim("run", experiment(tmp_path, **changes), "-o", tmp_path / "out")
