@@ -6,6 +6,7 @@ from typing import Any
 
 from gpusim.base.errors import GpusimError
 from gpusim.base.yaml import find
+from gpusim.policies.registry import entry_of
 from gpusim.programs.serving.requests import at_rate, requests_of
 from gpusim.studies.serving.answer import ServingAnswer, answer, objective
 from gpusim.studies.serving.questions import ServedPoint, ServingQuestion, read, served
@@ -26,7 +27,8 @@ def serve(
     count      only so many requests, from the first
     slo        "ttft 500 ms, tpot 50 ms"; find="rate": the largest rate at which `attainment` of the requests meet it
     price      of a GPU hour
-    words      the fields of `studies.serving.setup.ServiceSpec`: engine, tensor, replicas, weights, cache, tiers, when, ...
+    words      the fields of `studies.serving.setup.ServiceSpec`: engine, tensor, replicas, weights, cache, tiers, when, ...;
+               engine may also be a scheduler of your own, decorated with `gpusim.policy.schedule`
 
     Raises GpusimError, each with its reason.
 
@@ -42,6 +44,8 @@ def serve(
     unknown = sorted(set(words) - set(ServiceSpec.__dataclass_fields__))
     if unknown:
         raise GpusimError(f"a service has no '{unknown[0]}'", hint=", ".join(ServiceSpec.__dataclass_fields__))
+    if (own := entry_of(words.get("engine"))) is not None:
+        words |= {"use": (*words.get("use", ()), words["engine"]), "engine": own.name}
     service = prepare(ServiceSpec(model=model, machine=machine, **words))
     asked, kept = requests_of(requests, count or None), objective(slo)
     search = find_rate(service, asked, kept, attainment=attainment, seed=seed) if find else None

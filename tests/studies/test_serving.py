@@ -159,3 +159,15 @@ def test_the_verb(tmp_path: Path) -> None:
     words = ("--model", "llama-8b", "--machine", "h100-sxm-80gb", "--slo", "ttft 1 s", "--find", "rate")
     done = gpusim("serve", *words, "--requests", path)
     assert "Largest rate: " in done.stdout and "time to first token" in done.stdout and "requests finished" in done.stdout
+
+
+def test_a_scheduler_of_ones_own_serves(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(
+        "from gpusim import policy\n\n@policy.schedule\ndef as_they_came(view):\n    return view.requests\n", encoding="utf-8"
+    )
+    found = serve("llama-8b", "h100-sxm-80gb", DRAWN, rate=20.0, engine="as_they_came", use=(str(mine),))
+    usual = serve("llama-8b", "h100-sxm-80gb", DRAWN, rate=20.0)
+    assert found.metrics() == usual.metrics()
+    with pytest.raises(GpusimError, match="there is no schedule policy 'as_they_came'"):
+        serve("llama-8b", "h100-sxm-80gb", DRAWN, rate=20.0, engine="as_they_came")

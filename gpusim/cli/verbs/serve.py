@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpusim.base.errors import GpusimError
-from gpusim.cli.options import Json, output
+from gpusim.cli.options import Json, Use, output
 from gpusim.cli.output import emit, emit_json
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def verb(
     memory: Annotated[float, typer.Option(help="Share of the GPUs' memory that the engine takes.", min=0.01, max=1.0)] = 0.9,
     price: Annotated[float, typer.Option(help="Of a GPU hour; answers with the cost of a million tokens.", min=0.0)] = 0.0,
     seed: Annotated[int, typer.Option(help="Of the arrivals.", min=0)] = 0,
+    use: Use = None,
     out: Annotated[Path | None, output("A folder for serving.json, requests.csv and a figure.")] = None,
     json: Json = False,
 ) -> None:
@@ -67,8 +68,7 @@ def verb(
     found = serve(
         model, machine, requests, rate=rate, slo=slo, find=find, attainment=attainment, at_once=at_once, count=count, seed=seed,
         price=price, engine=engine, tensor=tensor, replicas=replicas, prefill=prefill, tiers=tiers, when=when, weights=weights,
-        cache=cache,
-        max_seqs=max_seqs, max_tokens=max_tokens, block=block, memory=memory,
+        cache=cache, max_seqs=max_seqs, max_tokens=max_tokens, block=block, memory=memory, use=tuple(use or ()),
     )  # fmt: skip
     if json:
         emit_json(found.values())

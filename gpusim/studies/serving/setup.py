@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from gpusim.machine.serving.build import ServedStepTimes, step_times
 from gpusim.machine.serving.shape import ServedModel
 from gpusim.machine.topology import build, routes, transfers
 from gpusim.machine.topology.topology import Topology
-from gpusim.policies.registry import get
+from gpusim.policies.registry import of
 from gpusim.policies.schedule.parts.running import EngineLimits
 from gpusim.policies.schedule.parts.tables import RequestTable
 from gpusim.programs.zoo.served import served
@@ -50,6 +51,7 @@ class ServiceSpec:
     max_len     tokens of the longest sequence; 0: of the requests
     memory      share of each GPU's memory that the engine takes
     routing     which replica takes a request: least_busy or round_robin
+    use         files with policies of one's own, or the decorated objects, which `engine` and `tiers` may name
     """
 
     model: str
@@ -68,6 +70,11 @@ class ServiceSpec:
     max_len: int = 0
     memory: float = 0.9
     routing: str = "least_busy"
+    use: tuple[Any, ...] = ()
+
+    def policy(self, kind: str, name: str) -> Any:
+        """The policy of this name, one's own among them.  PolicyError when there is none."""
+        return of(*self.use).get(kind, name)
 
 
 @dataclass(frozen=True)
@@ -100,7 +107,7 @@ class PreparedService:
         engines = []
         for i, group in enumerate(self.groups):
             role = "whole" if not spec.prefill else "prefill" if i < spec.prefill else "decode"
-            scheduler = get("schedule", spec.engine).start(prompts if role == "prefill" else named, limits)
+            scheduler = spec.policy("schedule", spec.engine).start(prompts if role == "prefill" else named, limits)
             engines.append(Engine(f"replica {i}", scheduler, ModelledCost(self.times), self._swap(group), role))
         return ServiceRun(named, engines, routing=spec.routing, at_once=at_once, store=self._store(), log=log)
 
@@ -134,7 +141,7 @@ class PreparedService:
         socket = routes.nearest(machine, gpu, "socket")
         out, back = _way(machine, gpu, socket), _way(machine, socket, gpu)
         for tier in tiers_of(self.spec.tiers):
-            evict = get("evict", tier.policy)
+            evict = self.spec.policy("evict", tier.policy)
             if tier.name == "host":
                 yield KvTier(f"host of {gpu}", tier.size // len(group), evict, out, back)
                 continue
@@ -147,7 +154,7 @@ class PreparedService:
 
 def prepare(spec: ServiceSpec) -> PreparedService:
     """Checks the words and makes what all runs have in common.  Raises GpusimError with the reason."""
-    name, scheduler = spec.engine.partition("(")[0].strip(), get("schedule", spec.engine)
+    name, scheduler = spec.engine.partition("(")[0].strip(), spec.policy("schedule", spec.engine)
     if "@" not in name and "version" in scheduler.values:
         name = f"{name}@{scheduler.values['version']}"
     topology = build.load(spec.machine)
