@@ -11,6 +11,7 @@ from gpusim.base.errors import PolicyError
 from gpusim.policies.registry import get
 from gpusim.policies.schedule.parts import tables as t
 from gpusim.policies.schedule.parts.running import EngineLimits, Running, request_table
+from gpusim.policies.schedule.parts.sglang_tables import PAGES_FREE
 
 pytestmark = pytest.mark.hand_worked
 
@@ -127,6 +128,17 @@ def test_sglang_prefills_first_and_keeps_a_chunk() -> None:
     assert run.step.word[t.FREE] == run.step.word[t.BLOCKS]
 
 
+def test_sglang_without_chunks_computes_a_long_prompt_whole_and_alone() -> None:
+    run = start("sglang@0.5(chunked_prefill=0,max_prefill_tokens=20)", [30, 8, 8, 8], [1] * 4, limits={"max_tokens": 16})
+    for r in range(4):
+        run.arrive(r)
+    assert step(run) == [(0, 30, 0)]
+    run.over()
+    assert step(run) == [(1, 8, 0), (2, 8, 0)]  # 4 tokens are left of 20
+    run.over()
+    assert step(run) == [(3, 8, 0)]
+
+
 def test_sglang_finds_what_another_has_computed() -> None:
     same = {"known": 32, "start": [0, 2, 4], "identity": [7, 8, 7, 9], "piece": 16}
     run = start("sglang@0.5", [32, 32], [1, 1], **same)
@@ -196,3 +208,43 @@ def test_impossible_requests_are_refused_and_counted(spec: str) -> None:
     while run.compose():
         run.over()
     assert run.step.status.tolist() == [t.REJECTED, t.REJECTED, t.FINISHED]
+
+
+SPECS = [
+    "sglang@0.5", "sglang@0.5(schedule_policy=lpm)", "sglang@0.5(schedule_policy=lof,radix_eviction_policy=slru)",
+    "sglang@0.5(enable_radix_cache=0)", "sglang@0.5(ignore_eos=1,radix_eviction_policy=tlru,tlru_threshold=50)",
+    "sglang@0.5(match_all_waiting=1,radix_eviction_policy=priority)", "sglang@0.5(schedule_conservativeness=0.3)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("page", [1, 4, 16])
+def test_every_page_of_sglang_is_somewhere_and_every_request_ends(spec: str, page: int) -> None:
+    rng = np.random.default_rng(page)
+    prompt, output = rng.integers(1, 150, 60), rng.integers(1, 80, 60)
+    pieces = (prompt + 15) // 16
+    start_ = np.concatenate([[0], np.cumsum(pieces)])
+    alike = rng.integers(0, 4, 60)
+    identity = np.concatenate([
+        [a * 100 + k if k < 3 else 10_000 + r * 100 + k for k in range(n)]
+        for r, (a, n) in enumerate(zip(alike, pieces, strict=True))
+    ])  # fmt: skip
+    run = start(
+        spec, prompt, output, known=prompt, start=start_, identity=identity, piece=16,
+        limits={"blocks": 400 // page, "block_size": page, "max_seqs": 8, "max_tokens": 64, "max_len": 300},
+    )  # fmt: skip
+    for r in range(60):
+        run.arrive(r)
+    own, tree = run.tables[0].tables, run.tables[1].tables
+    steps = 0
+    while run.compose():
+        run.over()
+        steps += 1
+        held = int((own.held - own.kept)[own.slot >= 0].sum()) * page
+        cached = int(tree.tree["evictable"][0] + tree.tree["protected"][0])
+        assert int(own.word[PAGES_FREE]) * page + cached + held == 400 // page * page
+        if steps == 40:
+            run.leave(int(np.flatnonzero(run.step.status == t.RUNNING)[0]))
+            run.leave(int(np.flatnonzero(run.step.status == t.WAITING)[0]))
+    assert np.bincount(run.step.status, minlength=9)[[t.FINISHED, t.ABORTED]].tolist() == [58, 2]
+    assert run.step.word[t.FREE] == run.step.word[t.BLOCKS]

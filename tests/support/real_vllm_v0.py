@@ -1,6 +1,7 @@
 """vLLM's own v0 scheduler and block manager (0.9.2) behind the interface of `v0_cases.Player`; in a process of its own.
 
     python -m real_vllm_v0 FIRST_SEED SEEDS   compare with this project's scheduler in all families; prints the counts
+    python -m real_vllm_v0 speed FIRST_SEED SEEDS   steps in a CPU second of both sides
     python -m real_vllm_v0 record FILE        write the recorded sample
 """
 
@@ -128,6 +129,24 @@ class RealV0:
         self.scheduler.free_finished_seq_groups()
         return sorted(ended)
 
+    def quietly(self) -> bool:
+        self.now = next(self.ticks)
+        _, self.told, _ = self.scheduler.schedule()
+        self.over()
+        return bool(self.told.scheduled_seq_groups or self.told.ignored_seq_groups)
+
+
+def speed(first: int, seeds: int) -> None:
+    """Steps in a CPU second of both sides on the same cases, output off."""
+    for name, make in (("simulated", v0_cases.SimulatedV0), ("real", partial(RealV0, load()))):
+        cases = [v0_cases.case(seed, f) for f in ("plain", "chunked", "tight") for seed in range(first, first + seeds)]
+        players = [(c, make(c)) for c in cases]
+        v0_cases.rush(cases[0], make(cases[0]))  # compiled now
+        begun = time.process_time()
+        steps = sum(v0_cases.rush(c, player) for c, player in players)
+        took = time.process_time() - begun
+        print(f"{name}: {steps} steps in {took:.2f} s of CPU time, {steps / took:,.0f} a second")
+
 
 def compare(first: int, seeds: int) -> Counter[str]:
     """Steps by family, and differences; a case ends at its first."""
@@ -189,6 +208,8 @@ def record(path: str) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "record":
         record(sys.argv[2])
+    elif sys.argv[1] == "speed":
+        speed(*map(int, sys.argv[2:]))
     else:
         for name, many in sorted(compare(*map(int, sys.argv[1:])).items()):
             print(f"{many:>9} {name}")

@@ -68,12 +68,13 @@ def case(seed: int, family: str) -> V0Case:
 
 
 class Player(Protocol):
-    """One implementation."""
+    """One implementation; `quietly` is a step and its end without telling anything, and whether anything ran or ended."""
 
     def arrive(self, r: int) -> None: ...
     def leave(self, r: int) -> None: ...
     def step(self) -> tuple[Any, ...]: ...
     def over(self) -> list[int]: ...
+    def quietly(self) -> bool: ...
 
 
 class SimulatedV0:
@@ -130,6 +131,10 @@ class SimulatedV0:
     def over(self) -> list[int]:
         return sorted(self.run.step.ended[: self.run.over()].tolist())
 
+    def quietly(self) -> bool:
+        rows = self.run.compose()
+        return self.run.over() + rows > 0
+
 
 def play(c: V0Case, make: Any) -> Iterator[tuple[Any, ...]]:
     """What the implementation does at each step.  make: V0Case -> Player."""
@@ -158,3 +163,13 @@ def play(c: V0Case, make: Any) -> Iterator[tuple[Any, ...]]:
         live -= set(done)
         yield (done,)
         step += 1
+
+
+def rush(c: V0Case, player: Player) -> int:
+    """Serve the requests, all of which are there from the first step on, telling nothing; how many steps that takes."""
+    for r in range(len(c.requests)):
+        player.arrive(r)
+    steps = 0
+    while player.quietly():
+        steps += 1
+    return steps

@@ -10,7 +10,8 @@ version  0.5
 schedule_policy  fcfs, lpm (longest prefix first; fcfs above 128 waiting) or lof (longest output first)
 radix_eviction_policy  lru, lfu, slru, priority, tlru; fifo, mru and filo, which only the class has
 schedule_conservativeness  more of it keeps more room for outputs
-max_prefill_tokens  of a prefill without chunks; the tokens of a step are those of a chunk, 0: no chunks
+chunked_prefill  1: prompts are cut to the tokens of a step; 0: each is computed whole
+max_prefill_tokens  of a prefill without chunks, beyond its first prompt
 enable_radix_cache  0: nothing is shared
 max_new_tokens  that requests ask for; 0: as many as they will make
 ignore_eos  1: room is kept for all tokens that a running request may make
@@ -44,15 +45,15 @@ from gpusim.policies.schedule.parts.waiting import IN_LINE, NONE, WAITING_TABLE,
 NUMBERS = "gpusim.policies.schedule.parts.sglang_options"
 PARAMS = {
     "version": "0.5", "schedule_policy": "fcfs", "radix_eviction_policy": "lru", "schedule_conservativeness": 1.0,
-    "max_prefill_tokens": 16384, "enable_radix_cache": 1, "max_new_tokens": 0, "ignore_eos": 0, "match_all_waiting": 0,
-    "tlru_threshold": 0, "tlru_next_prompt_estimate": 0,
+    "chunked_prefill": 1, "max_prefill_tokens": 16384, "enable_radix_cache": 1, "max_new_tokens": 0, "ignore_eos": 0,
+    "match_all_waiting": 0, "tlru_threshold": 0, "tlru_next_prompt_estimate": 0,
 }  # fmt: skip
 MARGIN = 5  # tokens of the longest sequence that a prompt may not reach into
 
 
 def state(shared: InCommon, limits: EngineLimits, params: F64) -> list[Placed]:
     """Its tables for these requests, its own first; PolicyError where the engine would not start."""
-    if limits.max_tokens < limits.block_size:
+    if params[given.P_CHUNKED] and limits.max_tokens < limits.block_size:
         said = f"a chunk of {limits.max_tokens} tokens is less than a page of {limits.block_size}"
         raise PolicyError(said, hint="SGLang wants chunks of whole pages")
     n, seqs, pages = shared.requests.arrival.size, limits.max_seqs, limits.blocks
@@ -81,9 +82,10 @@ def state(shared: InCommon, limits: EngineLimits, params: F64) -> list[Placed]:
 
 def _options(shared: InCommon, limits: EngineLimits, params: F64) -> list[int]:
     return [
-        limits.block_size, max(int(shared.requests.piece[0]) // limits.block_size, 1), limits.max_seqs, limits.max_tokens,
-        limits.max_len, limits.blocks, int(params[given.P_ORDER]), int(params[given.P_MAX_PREFILL]),
-        int(params[given.P_CACHING]), int(params[given.P_MAX_NEW]), int(params[given.P_IGNORE_EOS]),
+        limits.block_size, max(int(shared.requests.piece[0]) // limits.block_size, 1), limits.max_seqs,
+        limits.max_tokens * int(params[given.P_CHUNKED]), limits.max_len, limits.blocks, int(params[given.P_ORDER]),
+        int(params[given.P_MAX_PREFILL]), int(params[given.P_CACHING]), int(params[given.P_MAX_NEW]),
+        int(params[given.P_IGNORE_EOS]),
         int(params[given.P_MATCH_ALL]), int(POLICIES[int(params[given.P_EVICTION])] == "lru"),
     ]  # fmt: skip
 
@@ -112,12 +114,9 @@ def compose(at: int, r: int, now: int) -> int:
     own = sglang_at(at)
     requests, step = requests_at(own.at[s.TO_REQUESTS]), step_at(own.at[s.TO_STEP])
     tree, queue = radix_at(own.at[s.TO_TREE]), waiting_at(own.at[s.TO_QUEUE])
-    if own.word[s.PHASE] == s.FRESH:
-        for word in range(8):  # the counts of rows
-            step.word[word] = 0
+    for word in range(8):  # the counts of rows
+        step.word[word] = 0
     rows = prefill(own, requests, step, tree, queue)
-    if rows == t.ASK_TIER:
-        return rows
     own.word[s.PREFILLS] = rows
     if rows == 0:
         rows = decode(own, requests, step, tree, queue)
@@ -211,4 +210,4 @@ def drop_from_batch(own: SglangTables, r: int) -> None:
 
 @verb(VERB)
 def loaded(at: int, r: int, now: int) -> int:
-    return 0  # what was sent for counts as there in the step that sends for it
+    return 0  # it sends for nothing

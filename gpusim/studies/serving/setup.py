@@ -100,7 +100,8 @@ class PreparedService:
         """A run of the service on these requests; see `ServiceRun`."""
         spec, named = self.spec, dense(requests)
         longest = int((requests.prompt + requests.output).max())
-        most = spec.max_len or min(longest + 1, self.blocks * spec.block)
+        margin = 7 if spec.engine.startswith("sglang") else 1  # SGLang keeps the end of the longest sequence free of prompts
+        most = spec.max_len or min(longest + margin, self.blocks * spec.block)
         limits = EngineLimits(self.blocks, spec.block, spec.max_seqs, spec.max_tokens, most)
         prompts = named._replace(output=np.ones_like(named.output))
         engines = []

@@ -19,14 +19,12 @@ from gpusim.policies.schedule.parts.sglang_pages import (
     whole,
 )
 from gpusim.policies.schedule.parts.sglang_tables import (
-    ADMITTING,
     BATCH,
     CHUNK,
     CHUNK_LEFT,
     CHUNKED,
     DECAY,
     FIRST_RATIO,
-    FRESH,
     FULL,
     IGNORE_EOS,
     INPUT_LEFT,
@@ -39,24 +37,19 @@ from gpusim.policies.schedule.parts.sglang_tables import (
     MAX_NEW,
     MAX_PREFILL,
     MAX_SEQS,
-    NEXT,
     ORDER,
     PAGE,
     PAGES_FREE,
     PAGES_THERE,
     PASSES,
-    PHASE,
     PROMISED,
     RATIO,
     TAKEN,
     SglangTables,
 )
 from gpusim.policies.schedule.parts.tables import (
-    ASK_TIER,
-    ASKED,
     HIT,
     N_ENDED,
-    N_LOADS,
     N_PREEMPTED,
     N_STEP,
     N_WAITING,
@@ -66,8 +59,6 @@ from gpusim.policies.schedule.parts.tables import (
     REFUSED,
     REJECTED,
     RUNNING,
-    TIERS,
-    UNKNOWN,
     RequestTable,
     StepTable,
 )
@@ -88,7 +79,6 @@ SHARED = 32  # tokens: a prefix found that is no longer does not keep a request 
 LOOKED_AT = 128  # waiting requests whose prefixes are looked up at most
 EVERY = 32  # passes between two that renew the prefixes of waiting requests
 AHEAD = 20  # tokens that each running request may make after a retraction
-LOAD_BACK = 10  # tokens: fewer are not loaded from the host
 CONTINUE, NO_TOKEN, OTHER = range(3)
 
 
@@ -125,11 +115,6 @@ def after(queue: WaitingTable, r: int) -> int:
 
 
 # Order of those that wait.
-
-
-@kernel
-def goes_before(own: SglangTables, a: int, b: int) -> bool:
-    return own.line[a, 1] < own.line[b, 1]
 
 
 @outlined
@@ -279,8 +264,6 @@ def admit(own: SglangTables, requests: RequestTable, step: StepTable, tree: Radi
     if not fits:
         unlock(tree, own.node[r])
         return NO_TOKEN
-    sent_for = _held_below(own, step, r, there, tokens)
-    there += sent_for
     n = tokens - there
     chunked = False
     if own.option[CHUNK] == 0:
@@ -294,45 +277,22 @@ def admit(own: SglangTables, requests: RequestTable, step: StepTable, tree: Radi
     if stops:
         return OTHER
     hold(own, tree, r)
-    _start(step, r, there, sent_for)
+    step.computed[r], step.status[r] = there, RUNNING
+    if step.cached[r] < 0:
+        step.cached[r] = there
     add_row(step, r, n)
-    charge(own, n + sent_for, 0 if chunked else new)
-    own.word[CHUNK_LEFT] += whole(own, n + sent_for) - whole(own, n)
-    own.word[INPUT_LEFT] += whole(own, n + sent_for) - whole(own, n)
+    charge(own, n, 0 if chunked else new)
     if chunked:
         own.word[CHUNKED] = r
     return state_of_budget(own, tree)
 
 
-@kernel
-def _held_below(own: SglangTables, step: StepTable, r: int, there: int, tokens: int) -> int:
-    """Tokens in whole pages that the tiers hold beyond what the tree has; few are not worth a load."""
-    if step.word[TIERS] == 0:
-        return 0
-    size = own.option[PAGE]
-    more = min(step.below[r], tokens - 1) // size * size - there
-    step.below[r] = UNKNOWN
-    return more if more >= LOAD_BACK else 0
-
-
-@kernel
-def _start(step: StepTable, r: int, there: int, sent_for: int) -> None:
-    """The request runs, with so many tokens there, the last of them still on their way."""
-    if sent_for:
-        row = step.word[N_LOADS]
-        step.load[row, 0], step.load[row, 1], step.load[row, 2] = r, there - sent_for, there
-        step.word[N_LOADS] = row + 1
-    step.computed[r], step.status[r] = there, RUNNING
-    if step.cached[r] < 0:
-        step.cached[r] = there
-
-
 @outlined
 def admit_waiting(
     own: SglangTables, requests: RequestTable, step: StepTable, tree: RadixTree, queue: WaitingTable
-) -> int:
-    """Requests that wait join the step in order, as long as the budget lasts; 0, or ASK_TIER."""
-    r = own.word[NEXT]
+) -> None:
+    """Requests that wait join the step in order, as long as the budget lasts."""
+    r = first_of(queue, IN_LINE)
     while r != NONE:
         if state_of_budget(own, tree) == OTHER:
             break
@@ -340,9 +300,6 @@ def admit_waiting(
             own.word[FULL] = 1
         if own.word[FULL]:
             break
-        if step.word[TIERS] and step.below[r] < 0:
-            step.word[ASKED], own.word[NEXT], own.word[PHASE] = r, r, ADMITTING
-            return ASK_TIER
         later = after(queue, r)
         rows = step.word[N_STEP]
         tokens = length(requests, step, r)
@@ -358,30 +315,25 @@ def admit_waiting(
                 own.word[FULL] = int(step.word[N_STEP] > 0 or own.word[BATCH] > 0)
             break
         r = later
-    own.word[PHASE] = FRESH
-    return 0
 
 
 @outlined
 def prefill(
     own: SglangTables, requests: RequestTable, step: StepTable, tree: RadixTree, queue: WaitingTable
 ) -> int:
-    """Those that wait, and who keeps a chunk, make up a step; how many they are, or ASK_TIER."""
-    if own.word[PHASE] == FRESH:
-        if own.word[BATCH] == 0:
-            own.word[FULL] = 0
-        if (own.word[FULL] or queue.count[IN_LINE] == 0) and own.word[CHUNKED] == NONE:
-            return 0
-        if own.word[BATCH] >= own.option[MAX_SEQS] and own.word[CHUNKED] == NONE:
-            own.word[FULL] = 1
-            return 0
-        line_up(own, requests, step, tree, queue)
-        begin_pass(own, requests, step)
-        if own.word[CHUNKED] != NONE:
-            go_on_with_chunk(own, requests, step, tree)
-        own.word[NEXT] = first_of(queue, IN_LINE)
-    if admit_waiting(own, requests, step, tree, queue):
-        return ASK_TIER
+    """Those that wait, and who keeps a chunk, make up a step; how many they are."""
+    if own.word[BATCH] == 0:
+        own.word[FULL] = 0
+    if (own.word[FULL] or queue.count[IN_LINE] == 0) and own.word[CHUNKED] == NONE:
+        return 0
+    if own.word[BATCH] >= own.option[MAX_SEQS] and own.word[CHUNKED] == NONE:
+        own.word[FULL] = 1
+        return 0
+    line_up(own, requests, step, tree, queue)
+    begin_pass(own, requests, step)
+    if own.word[CHUNKED] != NONE:
+        go_on_with_chunk(own, requests, step, tree)
+    admit_waiting(own, requests, step, tree, queue)
     _take_pages(own, requests, step, tree)
     return step.word[N_STEP]
 

@@ -19,13 +19,11 @@ i4, i8, f8 = np.int32, np.int64, np.float64
 FCFS, LPM, LOF = range(3)
 
 # Words: free pages and rows, the size of the batch that decodes, who keeps a chunk (-1: none), whether no more are admitted,
-# passes over those that wait, where compose stands and whom it looks at next; of a pass the tokens of input and of chunk that
-# are left, and those that it takes; whether the step is a prefill.
+# passes over those that wait; of a pass the tokens of input and of chunk that are left, and those that it takes; whether the
+# step is a prefill.
 (
-    PAGES_FREE, SLOTS_FREE, BATCH, CHUNKED, FULL, PASSES, PHASE, NEXT, INPUT_LEFT, CHUNK_LEFT, TAKEN, PREFILLS,
-    SGLANG_WORDS,
-) = range(13)  # fmt: skip
-FRESH, ADMITTING = range(2)
+    PAGES_FREE, SLOTS_FREE, BATCH, CHUNKED, FULL, PASSES, INPUT_LEFT, CHUNK_LEFT, TAKEN, PREFILLS, SGLANG_WORDS,
+) = range(11)  # fmt: skip
 TO_REQUESTS, TO_STEP, TO_TREE, TO_QUEUE = range(4)  # addresses
 RATIO, FIRST_RATIO, LEAST_RATIO, DECAY, PROMISED, SHARES = range(6)
 
