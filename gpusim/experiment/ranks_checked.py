@@ -15,6 +15,7 @@ from gpusim.experiment.ranked import batches, collectives_of, divided, flow_by
 from gpusim.machine.collectives.times import CollectiveTimes
 from gpusim.machine.topology import build
 from gpusim.policies.registry import SHIPPED, Registry
+from gpusim.programs import transforms
 from gpusim.programs.ranks.stragglers import parse_stragglers
 from gpusim.referee import ranks
 from gpusim.referee.report import Findings, Report
@@ -35,9 +36,10 @@ def check_ranks(result: Result, trace: Trace, collectives: CollectiveTimes, own:
         return Report(ok=None)
     said = {name: str(result.spec.get(name, LATER[name])) for name in ("parallel", "placement", "stragglers", "share")}
     memory = result.spec.get("host_memory")
+    _, after = transforms.around_ranks(str(result.spec.get("transform", transforms.NONE)), own)
     ran = divided(
         trace, collectives.machine, said["parallel"], said["placement"], own, share=said["share"],
-        slower=parse_stragglers(said["stragglers"]), host_memory=lambda _: memory,
+        slower=parse_stragglers(said["stragglers"]), host_memory=lambda _: memory, after=after,
     )  # fmt: skip
     programs = [program.work.trace for program in ran.programs]
     between = connections(programs, collectives.machine, ran.gpus, ran.layout.members, flow_by(collectives))

@@ -71,6 +71,23 @@ def test_less_memory_costs_each_rank_time_and_too_little_ends_all(tmp_path: Path
     assert {rank.outcome for rank in none.ranks} <= {"oom", "failed"}
 
 
+@pytest.mark.slow
+def test_what_leaves_a_rank_leaves_after_the_program_is_divided(tmp_path: Path) -> None:
+    """Each of 8 ranks keeps an eighth of Adam's state on the host, whose memory is that of both sockets."""
+    path = experiment(tmp_path, parallel="data=8 zero=3")
+    done = gpusim("run", path, "--set", "transform=none, offload(what=all)", "-o", tmp_path / "out", "--no-figures", "--log")
+    assert done.exit_code == 0, done.output
+    whole, offloaded = sorted(load_folder(tmp_path / "out"), key=lambda r: str(r.spec["transform"]))
+    assert whole.spec["transform"] == "none" and offloaded.finished
+    assert offloaded.metrics["requested_peak_bytes"] < whole.metrics["requested_peak_bytes"]
+    assert whole.spec["host_capacity"] == 2 * 2**40 // 8
+    assert gpusim("check", tmp_path / "out").exit_code == 0
+    assert gpusim("run", path, "--set", "transform=offload(what=all)", "--set", "host_memory=512 MiB", "-o", tmp_path / "small",
+                  "--no-figures").exit_code == 0  # fmt: skip
+    (small,) = load_folder(tmp_path / "small")
+    assert small.outcome == "host_oom" and small.spec["host_memory"] == 2**29
+
+
 @pytest.mark.parametrize(("changes", "said"), BLAMED)
 def test_what_cannot_be_divided_is_said_before_anything_runs(changes: dict[str, str], said: str, tmp_path: Path) -> None:
     done = gpusim("run", experiment(tmp_path, **changes), "-o", tmp_path / "out")
