@@ -105,7 +105,8 @@ def divided(
     """
     degrees, words = parse_layout(layout), sharing.parse(share)
     gpus = placed(machine, degrees.ranks, placement)
-    stages = [_stage(trace, f"{degrees.transform(stage) or transforms.NONE} | {after}", own) for stage in range(degrees.pipeline)]
+    chains = [f"{degrees.transform(stage) or transforms.NONE} | {after}" for stage in range(degrees.pipeline)]
+    stages = [_stage(trace, chain, own) for chain in chains]
     programs = [
         _on_gpu(stages[degrees.place(rank)[2]], machine.profile(gpu), words, slower.get(rank, 1.0))
         for rank, gpu in enumerate(gpus)
@@ -113,8 +114,9 @@ def divided(
     of_host = Counter(machine.host[gpu] for gpu in gpus)
     said = host_memory(max(program.work.live_peak for program in programs))
     given = [
-        changed(program.profile, "host.capacity", (machine.host_memory(gpu) if said is None else said) // of_host[machine.host[gpu]])
+        changed(program.profile, "host.capacity", has // of_host[machine.host[gpu]])
         for program, gpu in zip(programs, gpus, strict=True)
+        for has in [machine.host_memory(gpu) if said is None else said]
     ]
     return DividedProgram(degrees, gpus, programs, given)
 

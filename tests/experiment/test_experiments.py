@@ -378,8 +378,8 @@ def bloom_weights(rs: tuple[Result, ...]) -> None:
 
 
 def llama_70b(rs: tuple[Result, ...]) -> None:
-    """Bytes for each of 70 billion parameters: 16 in mixed precision with Adam (Rajbhandari et al. 2020, section 3.1), 8 in pure
-    bf16, 2 of frozen weights; an eighth on each GPU, or all on the host.  Between GPUs without peer access each brings in
+    """Bytes for each of 70 billion parameters: 16 in mixed precision with Adam (Rajbhandari et al. 2020, section 3.1), 8 in
+    pure bf16, 2 of frozen weights; an eighth on each GPU, or all on the host.  Between GPUs without peer access each brings in
     seven eighths of the weights at least twice a step, over PCIe."""
     weights = 70_553_706_496
     for r in rs:
