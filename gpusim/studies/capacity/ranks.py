@@ -136,7 +136,7 @@ def named(remedies: Sequence[FitRemedy], trace: Trace, machine: Topology, gpus: 
     Raises GpusimError for a parameter that a layout does not have.
     """
     found = [_layout_of(remedy.chain) for remedy in remedies if not remedy.swap]
-    divided = [(str(layout), (chain,)) for layout, chain in found if layout is not None and layout.ranks <= gpus]
+    divided: list[Layouts] = [(str(layout), (chain,)) for layout, chain in found if layout is not None and layout.ranks <= gpus]
     beside = tuple(dict.fromkeys(chain for layout, chain in found if layout is None))
     return divided or [(layout, beside) for layout in default_layouts(trace, machine, gpus)]
 

@@ -49,13 +49,16 @@ def asked_machines(said: Sequence[str | Profile | Topology], profile: Callable[[
     """
     one, whole, counts = list[Profile](), dict[str, Topology](), set[int]()
     for word in said:
-        machine = word if isinstance(word, Topology) else _whole(word) if isinstance(word, str) else None
+        machine = _whole(word)
         if machine is not None:
             whole[word if isinstance(word, str) else machine.name] = machine
             one.append(machine.profile(machine.gpus[0]))
-            continue
-        counts.add(words.counted(word)[0] if isinstance(word, str) else 1)
-        one.append(profile(word) if isinstance(word, str) else word)
+        elif isinstance(word, str):
+            counts.add(words.counted(word)[0])
+            one.append(profile(word))
+        elif isinstance(word, Profile):
+            counts.add(1)
+            one.append(word)
     if len(counts) > 1:
         numbers = " and ".join(map(str, sorted(counts)))
         raise GpusimError(f"these machines are of {numbers} GPUs", hint="ask for one number of GPUs at a time")
@@ -63,7 +66,10 @@ def asked_machines(said: Sequence[str | Profile | Topology], profile: Callable[[
     return AskedMachines(tuple({each.name: each for each in one}.values()), gpus, whole)
 
 
-def _whole(word: str) -> Topology | None:
+def _whole(word: str | Profile | Topology) -> Topology | None:
+    """The machine of several GPUs that a word means; None where it means one GPU, or several without a machine."""
+    if not isinstance(word, str):
+        return word if isinstance(word, Topology) else None
     file = build.file_of(word)
     return None if file is None else build.load_found(file, word)
 
