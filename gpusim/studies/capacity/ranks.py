@@ -170,24 +170,28 @@ def on_ranks(
     tried  none: the default
     """
     profile, collectives = machine.profile(machine.gpus[0]), CollectiveTimes(machine)
-    room, found = settings.room(profile), list[LayoutAnswer]()
-    for layout, chains in tried or default(trace, machine, gpus):
-        for chain in chains:
-            answer = _tried(trace, collectives, layout, chain, settings, own)
-            if answer.fits:
-                break
-        found.append(answer)
+    found = [
+        _tried(trace, collectives, layout, chains, settings, own)
+        for layout, chains in tried or default(trace, machine, gpus)
+    ]
     done = sorted(found, key=lambda one: (not one.fits, one.batch_ns))
-    return RanksAnswer(machine.name, profile.name, room, tuple(done))
+    return RanksAnswer(machine.name, profile.name, settings.room(profile), tuple(done))
 
 
 def _tried(
-    trace: Trace, collectives: CollectiveTimes, layout: str, chain: str, settings: AllocatorSettings, own: Registry
+    trace: Trace, collectives: CollectiveTimes, layout: str, chains: Sequence[str], settings: AllocatorSettings, own: Registry
 ) -> LayoutAnswer:
-    try:
-        return _simulated(trace, collectives, layout, chain, settings, own)
-    except GpusimError as error:
-        return LayoutAnswer(layout, chain, why=error.message)
+    """With the first transforms with which it fits; else with the last that the program allows."""
+    answer = None
+    for chain in chains:
+        try:
+            answer = _simulated(trace, collectives, layout, chain, settings, own)
+        except GpusimError as error:
+            answer = answer or LayoutAnswer(layout, chain, why=error.message)
+        if answer.fits:
+            break
+    assert answer is not None, "a layout has transforms beside it, or none"
+    return answer
 
 
 def _simulated(
