@@ -25,8 +25,11 @@ from gpusim.machine.topology.topology import Topology
 from gpusim.machine.topology.transfers import LinkFlow
 from gpusim.policies.registry import Registry
 from gpusim.programs import transforms
+from gpusim.programs.ranks.described import recorded_waits
 from gpusim.programs.ranks.layout import RankLayout, parse_layout
+from gpusim.programs.ranks.matching import ABSENT, Members
 from gpusim.programs.ranks.placement import placed
+from gpusim.programs.ranks.recorded import RankPrograms
 from gpusim.results.ranks import of_all
 from gpusim.results.result import Result
 from gpusim.trace.iterations import iterations
@@ -46,9 +49,14 @@ class RankProgram(NamedTuple):
 
 
 class DividedProgram(NamedTuple):
-    """The program of each rank and its GPU, by name and with its part of the host's memory."""
+    """The program of each rank and its GPU, by name and with its part of the host's memory.
 
-    layout: RankLayout
+    members  (rank, group) -> ranks of the group
+    batches  of the recording that all ranks go through together, 0 where that is not known
+    """
+
+    members: Members
+    batches: int
     gpus: tuple[str, ...]
     programs: list[RankProgram]
     given: list[Profile]
@@ -60,14 +68,14 @@ class DividedProgram(NamedTuple):
 
 
 def simulated_ranks(
-    trace: Trace, collectives: CollectiveTimes, layout: str, placement: str | Sequence[str], own: Registry, *,
+    trace: Trace | RankPrograms, collectives: CollectiveTimes, layout: str, placement: str | Sequence[str], own: Registry, *,
     slower: Mapping[int, float], memory: Memory, host_memory: Memory, share: str, after: str = transforms.NONE, **choices: Any,
 ) -> Result:  # fmt: skip
     """The ranks of a program, each on its GPU of the machine, as one result.  Ranks of one host share its memory evenly.
 
-    trace     of one GPU, as it was recorded
+    trace     of one GPU, as it was recorded, or that of each rank
     collectives  their times on the machine
-    layout    degrees of parallelism, as `programs.ranks.layout` reads them
+    layout    degrees of parallelism, as `programs.ranks.layout` reads them; AS_RECORDED where each rank has its own trace
     own       the user's transforms
     slower    rank -> how much longer its kernels take
     after     transforms of each rank's program
@@ -78,38 +86,49 @@ def simulated_ranks(
     ran = divided(trace, collectives.machine, layout, placement, own, slower=slower, host_memory=host_memory, share=share,
                   after=after)  # fmt: skip
     ranks = simulate_ranks(
-        [program.work for program in ran.programs], ran.given, collectives.machine, ran.gpus, ran.layout.members,
+        [program.work for program in ran.programs], ran.given, collectives.machine, ran.gpus, ran.members,
         flow_by(collectives), capacity_bytes=memory(ran.largest), share=share, **choices,
     )  # fmt: skip
+    said = recorded(trace) if isinstance(trace, RankPrograms) else [{}] * len(ranks)
     done = of_all([
-        _kept(rank, {"gpu": gpu, **({"slower": slower[i]} if i in slower else {})}, program)
+        _kept(rank, _known(gpu, slower.get(i), program), program, said[i])
         for i, (rank, gpu, program) in enumerate(zip(ranks, ran.gpus, ran.programs, strict=True))
     ])
-    if not done.finished:
+    if not done.finished or not ran.batches:
         return done
-    return replace(done, metrics={**done.metrics, "batch_ns": round(done.metrics["makespan_ns"] / batches(ran.layout, trace))})
+    return replace(done, metrics={**done.metrics, "batch_ns": round(done.metrics["makespan_ns"] / ran.batches)})
 
 
-def batches(layout: RankLayout, trace: Trace) -> int:
-    """Batches of the recording that all ranks go through together."""
+def _known(gpu: str, slower: float | None, program: RankProgram) -> dict[str, Any]:
+    """What is known of a rank before it runs."""
+    said: dict[str, Any] = {"gpu": gpu} | ({"slower": slower} if slower is not None else {})
+    return said | ({ABSENT: True} if program.work.trace.meta.get(ABSENT) else {})
+
+
+def _batches(layout: RankLayout, trace: Trace) -> int:
     return layout.data * layout.microbatches * (int(iterations(trace).max(initial=0)) + 1)
 
 
 def divided(
-    trace: Trace, machine: Topology, layout: str, placement: str | Sequence[str], own: Registry, *,
+    trace: Trace | RankPrograms, machine: Topology, layout: str, placement: str | Sequence[str], own: Registry, *,
     slower: Mapping[int, float], host_memory: Memory, share: str, after: str = transforms.NONE,
 ) -> DividedProgram:  # fmt: skip
     """The programs of all ranks; arguments as in `simulated_ranks`.
 
     Raises GpusimError for a layout that the program or the machine does not allow.
     """
-    degrees, words = parse_layout(layout), sharing.parse(share)
-    gpus = placed(machine, degrees.ranks, placement)
-    chains = [f"{degrees.transform(stage) or transforms.NONE} | {after}" for stage in range(degrees.pipeline)]
-    stages = [_stage(trace, chain, own) for chain in chains]
+    words = sharing.parse(share)
+    if isinstance(trace, RankPrograms):
+        members, traces, batches = trace.members, list(trace.programs), 0
+    else:
+        degrees = parse_layout(layout)
+        chains = [f"{degrees.transform(stage) or transforms.NONE} | {after}" for stage in range(degrees.pipeline)]
+        stages = [_stage(trace, chain, own) for chain in chains]
+        members, batches = degrees.members, _batches(degrees, trace)
+        traces = [stages[degrees.place(rank)[2]] for rank in range(degrees.ranks)]
+    gpus = placed(machine, len(traces), placement)
     programs = [
-        _on_gpu(stages[degrees.place(rank)[2]], machine.profile(gpu), words, slower.get(rank, 1.0))
-        for rank, gpu in enumerate(gpus)
+        _on_gpu(traces[rank], machine.profile(gpu), words, slower.get(rank, 1.0)) for rank, gpu in enumerate(gpus)
     ]
     of_host = Counter(machine.host[gpu] for gpu in gpus)
     said = host_memory(max(program.work.live_peak for program in programs))
@@ -118,7 +137,7 @@ def divided(
         for program, gpu in zip(programs, gpus, strict=True)
         for has in [machine.host_memory(gpu) if said is None else said]
     ]
-    return DividedProgram(degrees, gpus, programs, given)
+    return DividedProgram(members, batches, gpus, programs, given)
 
 
 def flow_by(collectives: CollectiveTimes) -> FlowOf:
@@ -130,10 +149,22 @@ def flow_by(collectives: CollectiveTimes) -> FlowOf:
     return flow
 
 
-def _kept(rank: Result, known: dict[str, Any], program: RankProgram) -> Result:
+def recorded(programs: RankPrograms) -> list[dict[str, int]]:
+    """Metrics of each rank that its recording tells."""
+    found = []
+    for program, waited in zip(programs.programs, recorded_waits(programs, programs.check()), strict=True):
+        timed = bool((program.duration > 0).any() and (program.time > 0).any())
+        found.append({
+            **({"recorded_ns": int(program.time.max())} if timed else {}),
+            **({"recorded_collective_wait_ns": waited} if timed and waited >= 0 else {}),
+        })  # fmt: skip
+    return found
+
+
+def _kept(rank: Result, known: dict[str, Any], program: RankProgram, said: Mapping[str, int]) -> Result:
     """The result of a rank with what is known of it here; one with a log keeps the program that ran."""
     spec, trace = {**rank.spec, **known}, program.work.trace
-    metrics = {**rank.metrics, **program.basis}
+    metrics = {**rank.metrics, **program.basis, **said}
     if rank.log is None:
         return replace(rank, spec=spec, metrics=metrics)
     return replace(rank, spec={**spec, "program_hash": trace.content_hash}, metrics=metrics, program=trace)

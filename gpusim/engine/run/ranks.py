@@ -14,6 +14,7 @@ from gpusim.machine.topology.sharing import SharedLinks, shared
 from gpusim.machine.topology.topology import Topology
 from gpusim.machine.topology.transfers import LinkFlow
 from gpusim.programs.ranks.matching import Matched, Members, matched
+from gpusim.programs.ranks.order import check_order
 from gpusim.results.result import Result
 from gpusim.trace.trace import Trace
 from gpusim.trace.workload import Workload
@@ -52,14 +53,15 @@ def connections(
     gpus      of each rank, by name
     members   (rank, group) -> ranks of the group, as `programs.ranks.layout.RankLayout.members`
 
-    Raises TraceError where the exchanges of the ranks do not match.
+    Raises TraceError where the exchanges of the ranks do not match, or where ranks wait for each other for ever.
     """
     links = shared(machine, gpus)
     found = matched(programs, members)
+    check_order(programs, found)
     return Connections(links.rates, links.beyond, [_meeting(one, gpus, links, flow_of) for one in found])
 
 
 def _meeting(one: Matched, gpus: Sequence[str], links: SharedLinks, flow_of: FlowOf) -> Meeting:
     flow = flow_of(one.kind, one.size, [gpus[rank] for rank in one.ranks])
-    members = tuple(zip(one.ranks, one.operators, strict=True))
+    members = tuple((rank, operator) for rank, operator in zip(one.ranks, one.operators, strict=True) if operator >= 0)
     return Meeting(members, round(flow.latency), flow.size, flow.rate, links.route(flow.links))

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from gpusim.base.errors import GpusimError
 from gpusim.base.units import show_bytes
-from gpusim.experiment.ranked import DividedProgram, batches, divided, simulated_ranks
+from gpusim.experiment.ranked import DividedProgram, divided, simulated_ranks
 from gpusim.machine import sharing
 from gpusim.machine.collectives.times import CollectiveTimes
 from gpusim.machine.identity import profile_hash
@@ -214,7 +214,7 @@ def _simulated(
         failure = done.failure or {}
         return LayoutAnswer(layout, chain, why=f"rank {failure.get('rank', 0)}: {failure.get('advice', done.outcome)}")
     held = [int(rank.metrics["reserved_peak_bytes"]) for rank in done.ranks]
-    low, high = _interval(ran, int(done.metrics["makespan_ns"]), batches(ran.layout, program))
+    low, high = _interval(ran, int(done.metrics["makespan_ns"]))
     return LayoutAnswer(layout, chain, max(held), held.index(max(held)), int(done.metrics["batch_ns"]), low, high)
 
 
@@ -223,13 +223,13 @@ def _transformed(trace: Trace, chain: str, own: Registry) -> Trace:
     return transforms.apply(trace, chain, own)
 
 
-def _interval(ran: DividedProgram, makespan: int, batches: int) -> tuple[int, int]:
+def _interval(ran: DividedProgram, makespan: int) -> tuple[int, int]:
     """Of the time for a batch, by the kernels of the rank that has the most of them."""
     most = max(ran.programs, key=lambda program: int(program.work.duration.sum()))
     trace = most.work.trace
     bar, turns = step_bar(trace, times_on(trace, most.profile), most.profile), int(iterations(trace).max(initial=0)) + 1
     low, high = bar.interval(makespan // turns)
-    return round(low * turns / batches), round(high * turns / batches)
+    return round(low * turns / ran.batches), round(high * turns / ran.batches)
 
 
 def _all(largest: int) -> None:
