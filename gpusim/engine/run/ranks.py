@@ -64,4 +64,5 @@ def connections(
 def _meeting(one: Matched, gpus: Sequence[str], links: SharedLinks, flow_of: FlowOf) -> Meeting:
     flow = flow_of(one.kind, one.size, [gpus[rank] for rank in one.ranks])
     members = tuple((rank, operator) for rank, operator in zip(one.ranks, one.operators, strict=True) if operator >= 0)
-    return Meeting(members, round(flow.latency), flow.size, flow.rate, links.route(flow.links))
+    name = f"{one.kind} of {one.size} bytes"
+    return Meeting(members, round(flow.latency), flow.size, flow.rate, links.route(flow.links), name)

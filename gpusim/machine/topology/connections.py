@@ -17,6 +17,7 @@ class Meeting:
     size     bytes along the route, all of its links at one rate
     rate     bytes/ns, at most
     route    the links; one that the bytes pass twice stands there twice
+    name     for people: "all_reduce of 1000 bytes"
     """
 
     members: tuple[tuple[int, int], ...]
@@ -24,6 +25,7 @@ class Meeting:
     size: float
     rate: float
     route: tuple[SharedLink, ...]
+    name: str = ""
 
 
 @dataclass(frozen=True)
