@@ -75,7 +75,7 @@ No number is fitted to a row of these tables. What the visible half shows:
 The held-out half says the same, and showed a defect of the recording: Llama 3 has grouped queries, of which the fp32
 recording had no fused attention, so that torchtitan's two steps were simulated with their scores written out. The zoo
 now repeats keys and values for that kernel, as torchtitan's model does; its steps are then 23.1 s (-6.5 %) and 2.73 s
-(-3.3 %). The tables keep what was scored once.
+(-3.3 %). In the table they stand as they were scored once.
 """
 
 
