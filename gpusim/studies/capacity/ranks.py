@@ -158,7 +158,7 @@ def _layout_of(chain: str) -> tuple[RankLayout | None, str]:
         degrees[name] = int(said.get("ranks", 8))
         if match[1] == "zero":
             degrees["zero"] = int(said.get("stage", 1))
-    return (RankLayout(**degrees) if degrees else None), " | ".join(left) or NONE
+    return (parse_layout(degrees) if degrees else None), " | ".join(left) or NONE
 
 
 def on_ranks(
