@@ -14,6 +14,7 @@ from gpusim.engine.run.ranks import connections
 from gpusim.experiment.ranked import collectives_of, divided, flow_by
 from gpusim.machine.collectives.times import CollectiveTimes
 from gpusim.machine.topology import build
+from gpusim.machine.topology.lenders import below
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs import transforms
 from gpusim.programs.ranks.recorded import RankPrograms
@@ -43,7 +44,8 @@ def check_ranks(result: Result, trace: Trace | RankPrograms, collectives: Collec
         slower=parse_stragglers(said["stragglers"]), host_memory=lambda _: memory, after=after,
     )  # fmt: skip
     programs = [program.work.trace for program in ran.programs]
-    between = connections(programs, collectives.machine, ran.gpus, ran.members, flow_by(collectives))
+    lent = below(collectives.machine, ran.gpus, ran.given, str(result.spec.get("tiers", LATER["tiers"])))
+    between = connections(programs, collectives.machine, ran.gpus, ran.members, flow_by(collectives), lent)
     return _as_one(_whole(result, ran.batches), ranks.check(result.ranks, programs, ran.given, between))
 
 
