@@ -69,7 +69,7 @@ class DividedProgram(NamedTuple):
 
 def simulated_ranks(
     trace: Trace | RankPrograms, collectives: CollectiveTimes, layout: str, placement: str | Sequence[str], own: Registry, *,
-    slower: Mapping[int, float], memory: Memory, host_memory: Memory, share: str, **choices: Any,
+    slower: Mapping[int, float], memory: Memory, host_memory: Memory, share: str, after: str = transforms.NONE, **choices: Any,
 ) -> Result:  # fmt: skip
     """The ranks of a program, each on its GPU of the machine, as one result.  Ranks of one host share its memory evenly.
 
@@ -78,11 +78,13 @@ def simulated_ranks(
     layout    degrees of parallelism, as `programs.ranks.layout` reads them; AS_RECORDED where each rank has its own trace
     own       the user's transforms
     slower    rank -> how much longer its kernels take
+    after     transforms of each rank's program
     choices   policies, seed and log as `engine.run.simulate.prepared` takes them, the same for all ranks
 
     Raises GpusimError for a layout that the program or the machine does not allow.
     """
-    ran = divided(trace, collectives.machine, layout, placement, own, slower=slower, host_memory=host_memory, share=share)
+    ran = divided(trace, collectives.machine, layout, placement, own, slower=slower, host_memory=host_memory, share=share,
+                  after=after)  # fmt: skip
     ranks = simulate_ranks(
         [program.work for program in ran.programs], ran.given, collectives.machine, ran.gpus, ran.members,
         flow_by(collectives), capacity_bytes=memory(ran.largest), share=share, **choices,
@@ -109,7 +111,7 @@ def _batches(layout: RankLayout, trace: Trace) -> int:
 
 def divided(
     trace: Trace | RankPrograms, machine: Topology, layout: str, placement: str | Sequence[str], own: Registry, *,
-    slower: Mapping[int, float], host_memory: Memory, share: str,
+    slower: Mapping[int, float], host_memory: Memory, share: str, after: str = transforms.NONE,
 ) -> DividedProgram:  # fmt: skip
     """The programs of all ranks; arguments as in `simulated_ranks`.
 
@@ -120,7 +122,8 @@ def divided(
         members, traces, batches = trace.members, list(trace.programs), 0
     else:
         degrees = parse_layout(layout)
-        stages = [_stage(trace, degrees.transform(stage), own) for stage in range(degrees.pipeline)]
+        chains = [f"{degrees.transform(stage) or transforms.NONE} | {after}" for stage in range(degrees.pipeline)]
+        stages = [_stage(trace, chain, own) for chain in chains]
         members, batches = degrees.members, _batches(degrees, trace)
         traces = [stages[degrees.place(rank)[2]] for rank in range(degrees.ranks)]
     gpus = placed(machine, len(traces), placement)
@@ -128,10 +131,11 @@ def divided(
         _on_gpu(traces[rank], machine.profile(gpu), words, slower.get(rank, 1.0)) for rank, gpu in enumerate(gpus)
     ]
     of_host = Counter(machine.host[gpu] for gpu in gpus)
-    capacity = host_memory(max(program.work.live_peak for program in programs))
+    said = host_memory(max(program.work.live_peak for program in programs))
     given = [
-        _with_host(program.profile, capacity, of_host[machine.host[gpu]])
+        changed(program.profile, "host.capacity", has // of_host[machine.host[gpu]])
         for program, gpu in zip(programs, gpus, strict=True)
+        for has in [machine.host_memory(gpu) if said is None else said]
     ]
     return DividedProgram(members, batches, gpus, programs, given)
 
@@ -174,7 +178,7 @@ def collectives_of(file: Path, word: str) -> CollectiveTimes:
 
 @lru_cache(maxsize=64)
 def _stage(trace: Trace, chain: str, own: Registry) -> Trace:
-    return transforms.apply(trace, chain, own) if chain else trace
+    return transforms.apply(trace, chain, own)
 
 
 def _on_gpu(trace: Trace, profile: Profile, share: tuple[str, ...], slower: float) -> RankProgram:
@@ -193,9 +197,3 @@ def _timed(trace: Trace, profile: Profile, share: tuple[str, ...], slower: float
     basis = {f"kernel_{name}_share": value for name, value in shares(times).items()}
     ns = np.where(trace.activity == KERNEL, np.rint(times.ns * slower), times.ns).astype(np.int64)
     return RankProgram(build(trace, ns), profile, basis if trace.ops else {})
-
-
-def _with_host(profile: Profile, given: int | None, ranks: int) -> Profile:
-    """The machine with a rank's part of its host's memory."""
-    capacity = int(profile.host.capacity.value) if given is None else given
-    return changed(profile, "host.capacity", capacity // ranks)

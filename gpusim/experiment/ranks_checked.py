@@ -16,6 +16,7 @@ from gpusim.machine.collectives.times import CollectiveTimes
 from gpusim.machine.topology import build
 from gpusim.machine.topology.lenders import below
 from gpusim.policies.registry import SHIPPED, Registry
+from gpusim.programs import transforms
 from gpusim.programs.ranks.recorded import RankPrograms
 from gpusim.programs.ranks.stragglers import parse_stragglers
 from gpusim.referee import ranks
@@ -37,9 +38,10 @@ def check_ranks(result: Result, trace: Trace | RankPrograms, collectives: Collec
         return Report(ok=None)
     said = {name: str(result.spec.get(name, LATER[name])) for name in ("parallel", "placement", "stragglers", "share")}
     memory = result.spec.get("host_memory")
+    _, after = transforms.around_ranks(str(result.spec.get("transform", transforms.NONE)), own)
     ran = divided(
         trace, collectives.machine, said["parallel"], said["placement"], own, share=said["share"],
-        slower=parse_stragglers(said["stragglers"]), host_memory=lambda _: memory,
+        slower=parse_stragglers(said["stragglers"]), host_memory=lambda _: memory, after=after,
     )  # fmt: skip
     programs = [program.work.trace for program in ran.programs]
     lent = below(collectives.machine, ran.gpus, ran.given, str(result.spec.get("tiers", LATER["tiers"])))

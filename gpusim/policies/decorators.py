@@ -107,7 +107,7 @@ def schedule(target: T | None = None, *, name: str = "", source: str = "", knows
 
     order(view)        who runs in the next step: numbers of requests, the first goes first; rows (request, tokens) say how many
                        tokens of each are computed
-    victim(view, r)    the running request that gives its blocks up where r finds none; None: r waits
+    victim(view, r)    the running request that gives its blocks up where r finds none; None: r waits, and gives up its own
     evict(view)        blocks of the prefix cache that are reused first
 
     view is a `gpusim.policies.schedule.parts.users.ServingView`; docs/serving.md has an example that runs.

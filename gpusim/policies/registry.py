@@ -82,8 +82,8 @@ class Registry:
             return entry, spec.keywords if isinstance(spec, partial) else {}
         if isinstance(spec, str):
             name, given = parse(spec)
-            name, _, version = name.partition("@")
-            return self.find(kind, APART.get((name, version), name)), given | ({"version": version} if version else {})
+            name, version = versioned(name)
+            return self.find(kind, name), given | ({"version": version} if version else {})
         if isinstance(spec, Mapping):
             return self.find(kind, str(spec["name"])), dict(spec.get("params") or {})
         if not hasattr(spec, "name"):
@@ -95,6 +95,12 @@ class Registry:
 SHIPPED = Registry()
 """Without policies of a user's own."""
 entries, find, get = SHIPPED.entries, SHIPPED.find, SHIPPED.get
+
+
+def versioned(name: str) -> tuple[str, str]:
+    """(policy, version) of "vllm@0.33"; the version is "" where none is named."""
+    name, _, version = name.partition("@")
+    return APART.get((name, version), name), version
 
 
 def of(*sources: Any) -> Registry:

@@ -107,15 +107,27 @@ def test_a_victim_gives_way_and_comes_back() -> None:
     assert composed(running) == 1
     running.over()
     running.arrive(1)
-    assert (composed(running), running.step.who[0]) == (1, 1)  # request 1 starts; 0 finds no third block and waits for one
-    assert running.step.word[t.N_PREEMPTED] == 0
-    running.over()
-    assert (composed(running), running.step.who[0]) == (1, 1)  # now 1 needs a third, and 0 is less urgent
+    assert (composed(running), running.step.who[0]) == (1, 1)  # request 1 starts; 0 finds no block, and nobody less urgent
     assert running.step.preempted[: running.step.word[t.N_PREEMPTED]].tolist() == [0]
     running.over()
     whole_run(running)
     assert running.step.status.tolist() == [t.FINISHED, t.FINISHED]
     assert running.step.preemptions.tolist() == [1, 0]
+
+
+@pytest.mark.hand_worked
+def test_one_that_waits_may_displace_one_that_runs() -> None:
+    limits = EngineLimits(blocks=5, block_size=4, max_seqs=2, max_tokens=16, max_len=16)
+    running = get("schedule", UrgentFirst).start(request_table([0, 0], [12, 8], [4, 4], priority=[1, 0]), limits)
+    running.arrive(0)
+    assert composed(running) == 1
+    running.over()
+    running.arrive(1)
+    assert (composed(running), running.step.who[0], running.step.tokens[0]) == (1, 1, 8)  # one block was free, two are needed
+    assert running.step.preempted[: running.step.word[t.N_PREEMPTED]].tolist() == [0]
+    running.over()
+    whole_run(running)
+    assert running.step.status.tolist() == [t.FINISHED, t.FINISHED]
 
 
 @pytest.mark.hand_worked
@@ -178,6 +190,22 @@ def test_starting_what_finds_no_blocks_is_refused() -> None:
     running = started(_said(lambda v: [[0, 12], [1, 12]]), request_table([0, 0], [12, 12], [2, 2]), limits)
     with pytest.raises(PolicyError, match="starts more than fits: for request 1 there are no blocks, 1 are free"):
         composed(running)
+
+
+def test_a_victim_is_chosen_among_those_that_run_now() -> None:
+    seen: list[tuple[list[int], list[int]]] = []
+
+    class Watching:
+        def order(self, view: Any) -> Any:
+            return view.requests[::-1]
+
+        def victim(self, view: Any, r: int) -> None:
+            seen.append((view.running.tolist(), view.waiting.tolist()))
+
+    limits = EngineLimits(blocks=5, block_size=4, max_seqs=4, max_tokens=32, max_len=16)
+    running = started(policy.schedule(Watching), request_table([0, 0, 0], [12, 12, 4], [2, 2, 2]), limits)
+    assert composed(running) == 2  # request 2 starts, and 1; request 0 finds no blocks and waits
+    assert seen == [([2, 1], [0])]
 
 
 def test_a_victim_that_does_not_run_is_refused() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import real_classes
+from command_line import gpusim
 from step_clock import ready
 from vllm_cases import FAMILIES, cases
 from vllm_compare import RELEASES, compare, recorded, sample_of, version_of
@@ -264,3 +265,13 @@ def test_identities_that_are_too_few_and_blocks_that_do_not_divide_are_refused()
 def test_a_scheduler_is_spelled_with_its_version() -> None:
     assert get("schedule", "vllm").spec == "vllm@0.33"
     assert get("schedule", "vllm@0.11(policy=priority)").spec == "vllm@0.11(policy=priority)"
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "not_said"),
+    [(["vllm@0.11"], "vllm (schedule)", "vllm_v0"), (["vllm@0.9"], "vllm_v0 (schedule)", "vllm (schedule)"),
+     (["schedule"], "vLLM's v1 scheduler", "belady")],
+)  # fmt: skip
+def test_the_command_line_explains_a_version_and_lists_a_kind(words: list[str], said: str, not_said: str) -> None:
+    out = gpusim("policies", *words).stdout
+    assert said in out and not_said not in out

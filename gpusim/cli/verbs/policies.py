@@ -11,14 +11,16 @@ from gpusim.cli import complete, options
 from gpusim.cli.options import Json, Use
 from gpusim.cli.output import emit, emit_json
 from gpusim.cli.words import own_files
+from gpusim.policies.entry import KINDS
+from gpusim.policies.registry import versioned
 
 
 def verb(name: Annotated[str, options.name(complete.policies)] = "", *, use: Use = None, json: Json = False) -> None:
-    """All policies by kind, or everything about those called `name` (a name may exist in two kinds, as `none` does)."""
+    """All policies by kind, those of one kind, or everything about those called `name` (`none` is in two kinds)."""
     from gpusim.policies.facts import facts
 
     entries = own_files(use).entries()
-    if not name:
+    if not name or name in KINDS:
         rows = [
             {
                 "kind": e.kind,
@@ -27,11 +29,11 @@ def verb(name: Annotated[str, options.name(complete.policies)] = "", *, use: Use
                 "parameters": ", ".join(f"{k}={v}" for k, v in e.parameters.items()),
                 "help": e.summary,
             }
-            for e in entries
-        ]
+            for e in entries if name in ("", e.kind)
+        ]  # fmt: skip
         emit(rows, json)
         return
-    found = [e for e in entries if name in (e.name, *e.aliases)]
+    found = [e for e in entries if versioned(name)[0] in (e.name, *e.aliases)]
     if not found:
         raise PolicyError(f"there is no policy '{name}'", hint=suggest(name, [e.name for e in entries]))
     if json:

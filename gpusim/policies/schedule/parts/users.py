@@ -133,12 +133,14 @@ class PythonScheduler:
             self._say_order(now)
 
     def _view(self, now: int) -> ServingView:
-        count = int(self._running.step.word[t.N_RUNNING])
-        return ServingView(self._running, self._listed, count, now)
+        """What the scheduler sees now: in a step that is under way some have started, and some have been preempted."""
+        running = self._own.running[: self._running.step.word[t.N_RUNNING]].astype(np.int64)
+        others = self._listed[~np.isin(self._listed, running)]
+        return ServingView(self._running, np.concatenate([running, others]), running.size, now)
 
     def _say_order(self, now: int) -> None:
         self._listed = self._own.order[: self._own.word[v.LISTED]].copy()
-        view = self._view(now)
+        view = ServingView(self._running, self._listed, int(self._running.step.word[t.N_RUNNING]), now)
         with blamed(self._entry):
             first = None if self._evict is None or not view.cached.size else self._evict(view)
             said = self._order(view)
@@ -147,7 +149,7 @@ class PythonScheduler:
         order = self._numbers(said, "order", rows=True)
         self._demanded = order.ndim == 2
         wish = np.ascontiguousarray(order[:, 1]) if self._demanded else np.zeros(order.shape[0], np.int64)
-        order = np.ascontiguousarray(order[:, 0]) if self._demanded else order
+        order = np.ascontiguousarray(order[:, 0] if self._demanded else order)
         wrong, at = self._take_order(self._running.own, order, wish)
         if wrong:
             raise self._refused(wrong, int(order[at]), int(wish[: at + 1].sum()))
@@ -162,7 +164,8 @@ class PythonScheduler:
         else:
             with blamed(self._entry):
                 victim = self._victim(self._view(now), r)
-            number = asked.NOBODY if victim is None else int(self._numbers([victim], "victim")[0])
+            nobody = r if self._running.step.status[r] == t.RUNNING else asked.NOBODY
+            number = nobody if victim is None else int(self._numbers([victim], "victim")[0])
         if self._give_way(self._running.own, number, now):
             raise PolicyError(f"policy '{self._entry.name}' preempts request {number}, which does not run", self._entry.where)
 
