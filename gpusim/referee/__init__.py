@@ -23,6 +23,10 @@ Times need the machine's profile; without one they are not checked.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import numpy as np
+
 from gpusim.machine.identity import profile_hash
 from gpusim.machine.kernels.own_times import OwnTimes
 from gpusim.machine.profile import Profile
@@ -36,7 +40,7 @@ from gpusim.referee.totals import totals
 from gpusim.results.log import READ, VERSION
 from gpusim.results.result import Result
 from gpusim.trace.grain import cut, parse
-from gpusim.trace.trace import I64, Trace
+from gpusim.trace.trace import Trace
 
 __all__ = ["Report", "Violation", "check"]
 
@@ -57,12 +61,12 @@ def check(result: Result, trace: Trace, profile: Profile | None = None, own: Own
 
 
 def recompute(
-    result: Result, trace: Trace, profile: Profile | None, own: OwnTimes | None, found: Findings, met: I64 = activities.NONE,
-    judge: times.Judge = ends.check,
+    result: Result, trace: Trace, profile: Profile | None, own: OwnTimes | None, found: Findings,
+    met: Mapping[int, int] | None = None, judge: times.Judge = ends.check,
 ) -> None:  # fmt: skip
     """All of `check`, of a result that has a log.
 
-    met    operators that end with those of other runs, whose ends are left to the judge
+    met    operators that end with those of other runs, whose ends are left to the judge, and multiprocessors of each
     judge  compares the ends of what the run has started with those that follow; not asked where nothing follows
     """
     assert result.log is not None
@@ -76,7 +80,7 @@ def recompute(
     machine = None
     if profile is not None:
         codec = {name: rate / 1e9 for name, rate in packing(trace).rates.items()}
-        machine = numbers(result.spec, given, trace, profile, codec, own)
+        machine = numbers(result.spec, given, trace, profile, codec, own, met)
     bounds.footprint(result.spec, given, found)
     whole = trace
     if "grain" in result.spec:
@@ -85,7 +89,7 @@ def recompute(
     memories = tiers(result.spec)
     # `and` in this order: each line may rely on those before it.
     if activities.well_formed(log, trace, memories, found) and activities.program_order(log, trace, result.finished, found):
-        acts = activities.collect(log, trace, memories, result.finished, found, met)
+        acts = activities.collect(log, trace, memories, result.finished, found, np.fromiter(met or (), np.int64))
         if acts is not None:
             activities.queue_discipline(acts, memories, found)
             limits = {**result.spec.get("rates", {}), **packing(trace).rates}

@@ -17,7 +17,7 @@ from gpusim.machine.chain import GROW
 from gpusim.machine.constants import Machine, machine
 from gpusim.machine.kernels.alone import alone
 from gpusim.machine.kernels.durations import SCALED, OperatorTimes, durations, model_error, shares
-from gpusim.machine.kernels.needs import KernelNeeds, kernel_needs
+from gpusim.machine.kernels.needs import KernelNeeds, kernel_needs, with_collectives
 from gpusim.machine.kernels.own_times import OwnTimes
 from gpusim.machine.profile import Profile
 from gpusim.machine.sharing import MEMORY, NOTHING, parse
@@ -75,9 +75,14 @@ class Figures:
 
 
 def numbers(
-    spec: Mapping[str, Any], given: Trace, ran: Trace, profile: Profile, codec: Mapping[str, float], own: OwnTimes | None = None
-) -> Figures:
-    """`given` is the experiment's program, `ran` what a plan policy made of it; `codec`: links of compressed swaps by name."""
+    spec: Mapping[str, Any], given: Trace, ran: Trace, profile: Profile, codec: Mapping[str, float],
+    own: OwnTimes | None = None, met: Mapping[int, int] | None = None,
+) -> Figures:  # fmt: skip
+    """`given` is the experiment's program, `ran` what a plan policy made of it.
+
+    codec  links of compressed swaps by name
+    met    operators that meet those of other runs, and how many multiprocessors each takes
+    """
     m = machine(given, profile, spec.get("capacity"), str(spec.get("tiers", DEFAULT)))
     share, works = parse(spec.get("share", NOTHING)), bool(host_bytes(ran).any())
     links = _links(m) | dict(codec) | ({HOST_MEMORY: m.host} if works else {})
@@ -109,7 +114,7 @@ def numbers(
     took, own_calls = _slower(given, times.ns, spec) if ran is given else durations(ran, profile).ns, calls(ran)
     modelled = (ran.activity == HOST_WORK) & (ran.duration < 0)
     duration = np.where(own_calls, 0, np.where(modelled, np.rint(took / m.cpu).astype(np.int64), took))
-    needs = kernel_needs(ran, duration, profile, spec.get("active_thread_percentage", 100))
+    needs = with_collectives(kernel_needs(ran, duration, profile, spec.get("active_thread_percentage", 100)), ran, met or {})
     if MEMORY in share:
         links[DEVICE_MEMORY] = needs.bandwidth
         times_past = {COLLECTIVE: 2, HOST_WORK: 0}

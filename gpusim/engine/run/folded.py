@@ -103,7 +103,7 @@ class _Fold:
         if key not in self._known:
             self._known[key] = self._flow(kind, size, groups)
         flow = self._known[key]
-        return Meeting(members, round(flow.latency), flow.size, flow.rate, self.links.route(flow.links))
+        return Meeting(members, round(flow.latency), flow.size, flow.rate, self.links.route(flow.links), flow.blocks)
 
     def _flow(self, kind: str, size: int, groups: tuple[tuple[int, ...], ...]) -> LinkFlow:
         """The flow of the first group, over the links that all of them pass in this time.

@@ -62,4 +62,4 @@ def connections(
 def _meeting(one: Matched, gpus: Sequence[str], links: SharedLinks, flow_of: FlowOf) -> Meeting:
     flow = flow_of(one.kind, one.size, [gpus[rank] for rank in one.ranks])
     members = tuple(zip(one.ranks, one.operators, strict=True))
-    return Meeting(members, round(flow.latency), flow.size, flow.rate, links.route(flow.links))
+    return Meeting(members, round(flow.latency), flow.size, flow.rate, links.route(flow.links), flow.blocks)

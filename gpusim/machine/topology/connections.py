@@ -17,6 +17,7 @@ class Meeting:
     size     bytes along the route, all of its links at one rate
     rate     bytes/ns, at most
     route    the links; one that the bytes pass twice stands there twice
+    blocks   multiprocessors that a collective takes from each device from its own start on
     """
 
     members: tuple[tuple[int, int], ...]
@@ -24,6 +25,7 @@ class Meeting:
     size: float
     rate: float
     route: tuple[SharedLink, ...]
+    blocks: int = 0
 
 
 @dataclass(frozen=True)
