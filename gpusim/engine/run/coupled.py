@@ -30,7 +30,8 @@ class Coupled(SideBySide):
         self.between = between
         routes = _share(simulations, between)
         for p, simulation in enumerate(simulations):
-            simulation.program = _with_meetings(simulation, p, between.meetings)
+            simulation.program = _with_meetings(simulation.program, p, between.meetings)
+            _take_processors(simulation, p, between.meetings)
         super().__init__(simulations, lookahead=0)
         rows, coming = self.processes.rows, self.processes.next
         each = [Processes(rows[p : p + 1], coming[p : p + 1], table(1, state.TURN)) for p in range(len(simulations))]
@@ -104,11 +105,17 @@ def _reroute(simulation: Simulation, passed: Sequence[Sequence[int]], routes: li
         routes += [passed[own][0] for own in route[end : end + memory]]
 
 
-def _with_meetings(simulation: Simulation, p: int, meetings: Sequence[Meeting]) -> Any:
-    """The p-th program's tables, with the meetings of its operators and the multiprocessors that these take."""
+def _take_processors(simulation: Simulation, p: int, meetings: Sequence[Meeting]) -> None:
+    """The collectives of the p-th program take the multiprocessors that their meetings say."""
+    blocks = {operator: meeting.blocks for meeting in meetings for q, operator in meeting.members if q == p}
+    simulation.program = tables.with_collectives(
+        simulation.program, simulation.island, simulation.work.trace, simulation.shared, blocks
+    )
+
+
+def _with_meetings(program: Any, p: int, meetings: Sequence[Meeting]) -> Any:
+    """The p-th program's tables, with the meetings of its operators."""
     mine = [(operator, k) for k, meeting in enumerate(meetings) for q, operator in meeting.members if q == p]
-    blocks = {operator: meetings[k].blocks for operator, k in mine}
-    program = tables.with_collectives(simulation.program, simulation.island, simulation.work.trace, simulation.shared, blocks)
     meets, carried = np.full(len(program.duration), -1, np.int64), program.carried.copy()
     for operator, k in mine:
         meets[operator], carried[1, operator] = k, state.MEETS

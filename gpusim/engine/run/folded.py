@@ -11,7 +11,7 @@ import numpy as np
 
 from gpusim.engine import state
 from gpusim.engine.run.coupled import Coupled
-from gpusim.engine.run.ranks import FlowOf
+from gpusim.engine.run.ranks import FlowOf, meeting
 from gpusim.engine.run.simulate import prepared
 from gpusim.machine.profile import Profile
 from gpusim.machine.topology.connections import Connections, Meeting
@@ -102,8 +102,7 @@ class _Fold:
         key = kind, size, groups
         if key not in self._known:
             self._known[key] = self._flow(kind, size, groups)
-        flow = self._known[key]
-        return Meeting(members, round(flow.latency), flow.size, flow.rate, self.links.route(flow.links), flow.blocks)
+        return meeting(kind, members, self._known[key], self.links)
 
     def _flow(self, kind: str, size: int, groups: tuple[tuple[int, ...], ...]) -> LinkFlow:
         """The flow of the first group, over the links that all of them pass in this time.

@@ -15,6 +15,7 @@ from gpusim.machine.topology.topology import Topology
 from gpusim.machine.topology.transfers import LinkFlow
 from gpusim.programs.ranks.matching import Matched, Members, matched
 from gpusim.results.result import Result
+from gpusim.trace.exchanges import RECEIVE, SEND
 from gpusim.trace.trace import Trace
 from gpusim.trace.workload import Workload
 
@@ -61,5 +62,14 @@ def connections(
 
 def _meeting(one: Matched, gpus: Sequence[str], links: SharedLinks, flow_of: FlowOf) -> Meeting:
     flow = flow_of(one.kind, one.size, [gpus[rank] for rank in one.ranks])
-    members = tuple(zip(one.ranks, one.operators, strict=True))
-    return Meeting(members, round(flow.latency), flow.size, flow.rate, links.route(flow.links), flow.blocks)
+    return meeting(one.kind, tuple(zip(one.ranks, one.operators, strict=True)), flow, links)
+
+
+def meeting(kind: str, members: tuple[tuple[int, int], ...], flow: LinkFlow, links: SharedLinks) -> Meeting:
+    """Of what flows when these (rank, operator) meet.
+
+    Sends and receives take no multiprocessors: programs issue them when nothing else is left to do, and wait for them at once,
+    while here a receive may be issued long before and would hold them until then.
+    """
+    blocks = 0 if kind in (SEND, RECEIVE) else flow.blocks
+    return Meeting(members, round(flow.latency), flow.size, flow.rate, links.route(flow.links), blocks)

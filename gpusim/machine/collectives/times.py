@@ -157,9 +157,15 @@ class CollectiveTimes:
         """ns from the start to the first byte; `quick`: in LL, or of a single step."""
         inside = self.fabrics[self._inside(graph)]
         between = self.fabrics[fabrics.of_network(self.machine, self.fabrics)]
+        farther = parts.crossings * self._farther(between)
         if quick:
-            return 1e3 * (parts.base + inside.quick * parts.within + between.quick * parts.between)
-        return 1e3 * (inside.wait * (parts.base + parts.within) + between.wait * parts.between)
+            return 1e3 * (parts.base + inside.quick * parts.within + between.quick * parts.between + farther)
+        return 1e3 * (inside.wait * (parts.base + parts.within) + between.wait * parts.between + farther)
+
+    def _farther(self, measured: CollectiveFabric) -> float:
+        """us that a message takes longer over this network than over the one of the measured steps."""
+        network = self.machine.network
+        return 0.0 if network is None or measured.latency is None else network.latency.value / 1e3 - measured.latency
 
     def _inside(self, graph: CollectiveGraph) -> str:
         """The fabric of the steps within the nodes."""
