@@ -15,7 +15,7 @@ from gpusim.machine.identity import profile_hash
 from gpusim.machine.topology import build
 from gpusim.machine.topology.topology import Topology
 from gpusim.programs.ranks.layout import NO_LAYOUT, parse_layout
-from gpusim.programs.ranks.placement import placed
+from gpusim.programs.ranks.placement import check_room
 from gpusim.programs.ranks.stragglers import parse_stragglers
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _of_machines(loaded: Loaded) -> Iterator[Problem]:
             elif machine is not None:
                 for k, placement in enumerate(e.placement):
                     try:
-                        placed(machine, parse_layout(text).ranks, placement)
+                        check_room(machine, parse_layout(text).ranks, placement)
                     except GpusimError as error:
                         yield say((PARALLEL, j) if e.placement == (LATER["placement"],) else ("placement", k),
                                   error.message, error.hint)  # fmt: skip

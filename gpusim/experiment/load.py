@@ -22,6 +22,7 @@ from gpusim.machine.topology.topology import Topology
 from gpusim.policies import registry
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs import transforms
+from gpusim.programs.ranks import placement
 
 if TYPE_CHECKING:
     from gpusim.experiment.tasks import Task
@@ -54,7 +55,7 @@ def load_experiment(
 
     use(file)                 loads a file of the user's policies
     check_policy(kind, spec)  raises GpusimError for a policy or unified memory (PolicySpec), a chain of transforms (text, kind
-                              "transform") or of tiers (text, kind "tiers") that does not exist, or a parameter that it lacks;
+                              "transform"), of tiers (text, kind "tiers") or a placement (text) that does not exist, or a parameter that it lacks;
                               answers a policy under the name that it has now
 
     Raises ConfigError with all mistakes.
@@ -128,7 +129,10 @@ def experiment(name: str | Document, sets: Sequence[str] = (), given: Given = NO
 
     def check(kind: str, spec: PolicySpec | str) -> PolicySpec | None:
         if isinstance(spec, str):
-            tiers.check(spec) if kind == "tiers" else transforms.check(spec, known())
+            if kind == "tiers":
+                tiers.check(spec)
+            else:
+                (placement if kind == "placement" else transforms).check(spec, known())
         elif kind != "unified":
             entry = known().find(kind, spec.name)
             registry.bind(entry, dict(spec.params))

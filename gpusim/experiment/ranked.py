@@ -21,12 +21,11 @@ from gpusim.machine.identity import profile_hash
 from gpusim.machine.kernels.alone import alone
 from gpusim.machine.kernels.durations import durations, shares
 from gpusim.machine.profile import Profile, changed
-from gpusim.machine.topology.topology import Topology
 from gpusim.machine.topology.transfers import LinkFlow
 from gpusim.policies.registry import Registry
 from gpusim.programs import transforms
 from gpusim.programs.ranks.layout import RankLayout, parse_layout
-from gpusim.programs.ranks.placement import placed
+from gpusim.programs.ranks.placement import group_exchanges, placed
 from gpusim.results.ranks import of_all
 from gpusim.results.result import Result
 from gpusim.trace.iterations import iterations
@@ -74,7 +73,7 @@ def simulated_ranks(
 
     Raises GpusimError for a layout that the program or the machine does not allow.
     """
-    ran = divided(trace, collectives.machine, layout, placement, own, slower=slower, host_memory=host_memory, share=share)
+    ran = divided(trace, collectives, layout, placement, own, slower=slower, host_memory=host_memory, share=share)
     ranks = simulate_ranks(
         [program.work for program in ran.programs], ran.given, collectives.machine, ran.gpus, ran.layout.members,
         flow_by(collectives), capacity_bytes=memory(ran.largest), share=share, **choices,
@@ -94,16 +93,18 @@ def batches(layout: RankLayout, trace: Trace) -> int:
 
 
 def divided(
-    trace: Trace, machine: Topology, layout: str, placement: str | Sequence[str], own: Registry, *,
+    trace: Trace, collectives: CollectiveTimes, layout: str, placement: str | Sequence[str], own: Registry, *,
     slower: Mapping[int, float], host_memory: Memory, share: str,
 ) -> DividedProgram:  # fmt: skip
     """The programs of all ranks; arguments as in `simulated_ranks`.
 
     Raises GpusimError for a layout that the program or the machine does not allow.
     """
-    degrees, words = parse_layout(layout), sharing.parse(share)
-    gpus = placed(machine, degrees.ranks, placement)
+    machine, degrees, words = collectives.machine, parse_layout(layout), sharing.parse(share)
     stages = [_stage(trace, degrees.transform(stage), own) for stage in range(degrees.pipeline)]
+    first = [_on_gpu(stage, machine.profile(machine.gpus[0]), words, 1.0).work for stage in stages]
+    kernels = max(int(work.duration[work.trace.activity == KERNEL].sum()) for work in first)
+    gpus = placed(collectives, degrees.ranks, placement, group_exchanges(stages, degrees), kernels, own)
     programs = [
         _on_gpu(stages[degrees.place(rank)[2]], machine.profile(gpu), words, slower.get(rank, 1.0))
         for rank, gpu in enumerate(gpus)

@@ -33,10 +33,10 @@ def check_ranks(result: Result, trace: Trace, collectives: CollectiveTimes, own:
     """
     if any(rank.log is None for rank in result.ranks):
         return Report(ok=None)
-    said = {name: str(result.spec.get(name, LATER[name])) for name in ("parallel", "placement", "stragglers", "share")}
+    said = {name: str(result.spec.get(name, LATER[name])) for name in ("parallel", "stragglers", "share")}
     memory = result.spec.get("host_memory")
     ran = divided(
-        trace, collectives.machine, said["parallel"], said["placement"], own, share=said["share"],
+        trace, collectives, said["parallel"], [str(rank.spec["gpu"]) for rank in result.ranks], own, share=said["share"],
         slower=parse_stragglers(said["stragglers"]), host_memory=lambda _: memory,
     )  # fmt: skip
     programs = [program.work.trace for program in ran.programs]

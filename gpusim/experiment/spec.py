@@ -22,7 +22,7 @@ from gpusim.base.yaml.fields import STRICT, Fraction, checked, quantity_pattern,
 from gpusim.base.yaml.values import NONE, Capacity, PolicySpec, capacity, policy, tiers
 from gpusim.machine import sharing
 from gpusim.programs.ranks.layout import DEGREES, NO_LAYOUT, parse_layout
-from gpusim.programs.ranks.placement import PLACEMENTS, placement
+from gpusim.programs.ranks.placement import placement_text
 from gpusim.programs.ranks.stragglers import parse_stragglers, stragglers_text
 
 T = TypeVar("T")
@@ -192,8 +192,10 @@ Stragglers = Annotated[
     }),
 ]  # fmt: skip
 Placements = Annotated[
-    tuple[Annotated[str, BeforeValidator(checked(placement))], ...], BeforeValidator(_axis),
-    _one_or_many({"enum": list(PLACEMENTS)}),
+    tuple[Annotated[str, BeforeValidator(checked(placement_text)), _known("placement")], ...], BeforeValidator(_axis),
+    _one_or_many({
+        **_TEXT, "description": "packed, spread, by_topology, your own policy, or GPUs in the order of ranks: gpu0 gpu3",
+    }),
 ]  # fmt: skip
 Bounds = Annotated[
     bool | Literal["search"],
@@ -277,12 +279,12 @@ class Experiment:
     """Percentage of the multiprocessors that the program's kernels may use together, as MPS limits it."""
     parallel: Layouts = (LATER["parallel"],)
     """How the program is divided over the GPUs of a machine that has several: `{data: 4, tensor: 2}`; all are simulated."""
-    placement: Placements = (LATER["placement"],)
-    """Which GPU each rank has: `packed` (neighbours on one host) or `spread` (a host after the other)."""
     stragglers: Stragglers = (LATER["stragglers"],)
     """Ranks whose kernels take longer: `3=1.1` for 1.1 times as long on rank 3."""
     use: tuple[UserFile, ...] = ()
     """Files with policies of your own, relative to the experiment; before their use."""
+    placement: Placements = (LATER["placement"],)
+    """Which GPU each rank has: a placement policy (`gpusim policies`), or the GPUs in the order of ranks: `gpu0 gpu3`."""
     kernel_times: TableFile | None = None
     """Your own measured kernel times, CSV: gpu, operator, dtype, shape, time_us; each machine takes the rows of its name."""
     transform: Transforms = (AS_RECORDED,)

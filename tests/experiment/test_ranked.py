@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from typer.testing import CliRunner, Result
 from gpusim.cli.app import app
 from gpusim.results.folder import load_folder
 
+ROOT = Path(__file__).parents[2]
 YAML = """
 question: How is it divided?
 trace: gpt2-small-train
@@ -18,6 +20,9 @@ parallel: {parallel}
 bounds: {bounds}
 """
 BLAMED = [
+    ({"parallel": "data=2\nplacement: paced"}, "e.yaml:6:12: placement: there is no placement policy 'paced'"),
+    ({"parallel": "data=2\nplacement: gpu0 gpu9"}, "e.yaml:6:12: machine 'hgx-h100' has no GPU 'gpu9'"),
+    ({"parallel": "data=2\nplacement: packed(n=3)"}, "e.yaml:6:12: placement: policy 'packed' has no parameter 'n'"),
     ({"parallel": "data=16"}, "16 ranks do not fit machine 'hgx-h100', which has 8 GPUs"),
     ({"parallel": "none"}, "hgx-h100 has 8 GPUs: say how the program is divided over them"),
     ({"profile": "l4"}, "data=8 is a program of 8 ranks, and l4 is one GPU"),
@@ -59,6 +64,24 @@ def test_a_run_keeps_what_each_rank_did(tmp_path: Path) -> None:
         assert run.metrics["reserved_peak_bytes"] == max(r.metrics["reserved_peak_bytes"] for r in run.ranks)
         assert run.metrics["collective_bytes"] == sum(r.metrics["collective_bytes"] for r in run.ranks) > 0
     assert pipeline.ranks[1].timeline["time_ns"].size
+
+
+@pytest.mark.slow
+def test_ranks_are_placed_by_a_policy_of_ones_own_as_the_documents_show_it(tmp_path: Path) -> None:
+    """GPUs 0 and 3 of a DGX-1 are the first with two links between them; the run is checked where they were."""
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "policies.md").read_text("utf-8"), re.S | re.M)
+    (tmp_path / "mine.py").write_text(next(block for block in blocks if "@policy.placement" in block))
+    path = experiment(tmp_path, profile="dgx-1-v100", parallel="data=2")
+    path.write_text(f"{path.read_text()}use: [mine.py]\nplacement: [fastest_pair, by_topology, gpu5 gpu2]\n")
+    done = gpusim("run", path, "-o", tmp_path / "out", "--no-figures", "--log")
+    assert done.exit_code == 0, done.output
+    placed = {r.spec["placement"]: [rank.spec["gpu"] for rank in r.ranks] for r in load_folder(tmp_path / "out")}
+    assert placed == {"fastest_pair": ["gpu0", "gpu3"], "by_topology": placed["by_topology"], "gpu5 gpu2": ["gpu5", "gpu2"]}
+    checked = gpusim("check", tmp_path / "out")
+    assert checked.exit_code == 0, checked.output
+    (tmp_path / "mine.py").write_text((tmp_path / "mine.py").read_text().replace("return [a, b,", "return [b, a,"))
+    again = gpusim("run", path, "-o", tmp_path / "out", "--no-figures", "--log")
+    assert "1 runs executed" in again.output or "1 run executed" in again.output, again.output
 
 
 @pytest.mark.slow
