@@ -25,7 +25,7 @@ from gpusim.policies import registry
 from gpusim.programs.ranks import placement as placements
 from gpusim.programs.ranks.layout import NO_LAYOUT, parse_layout
 from gpusim.programs.ranks.placement import PACKED
-from gpusim.programs.ranks.stragglers import NO_STRAGGLERS, parse_stragglers, stragglers_text
+from gpusim.programs.ranks.stragglers import NO_STRAGGLERS, is_clock_file, parse_stragglers, stragglers_text
 from gpusim.trace import grain as grains
 
 _USUAL = {kind: getattr(Policies(), kind)[0] for kind in KINDS}
@@ -79,7 +79,7 @@ def simulate(
                  {"data": 4, "tensor": 2}; all ranks are simulated, and `result.ranks` has each
     placement    which GPU each rank has: a policy ("packed", "spread", "by_topology", or what `gpusim.policy.placement`
                  decorated), or the GPUs in the order of ranks, ["gpu0", "gpu3"]
-    stragglers   ranks whose kernels take longer, by how much: "3=1.1", or {3: 1.1}
+    stragglers   ranks whose kernels take longer, by how much: "3=1.1", {3: 1.1}, "3=1.1@2ms..5ms", or a CSV file of clock rates
     transform    what the trace is turned into first: "checkpointing | precision(to=bf16)"
     kernel_times a CSV file with your own measured times on this machine: gpu, operator, dtype, shape, time_us
     use          files with policies of your own, or the decorated objects, which the words above may name
@@ -121,7 +121,7 @@ def simulate(
         unified=driver, share=sharing.write(sharing.parse(share)),
         active_thread_percentage=sharing.percentage(active_thread_percentage),
         parallel=NO_LAYOUT if parallel == NO_LAYOUT else str(parse_layout(parallel)), placement=where_ranks_are,
-        stragglers=stragglers_text(parse_stragglers(stragglers)),
+        stragglers=str(stragglers) if is_clock_file(stragglers) else stragglers_text(parse_stragglers(stragglers)),
     )  # fmt: skip
     return Result(*single(
         source, profile, spec, use=named.files, given=named.given, plan=_plan_file(policies["plan"]),

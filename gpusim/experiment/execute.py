@@ -34,7 +34,7 @@ from gpusim.machine.kernels.user_table import tables
 from gpusim.machine.platforms import completed
 from gpusim.machine.profile import Profile, changed
 from gpusim.policies.registry import SHIPPED, Registry
-from gpusim.programs.ranks.stragglers import parse_stragglers
+from gpusim.programs.ranks.stragglers import paces
 from gpusim.results.folder import save_result
 from gpusim.results.metrics import avoidable
 from gpusim.results.result import Result
@@ -111,7 +111,7 @@ def ranks_of(task: Task, trace: Trace, collectives: CollectiveTimes) -> Result:
         return None if spec.host_memory == Capacity() else spec.host_memory.resolve(footprint, 0)
 
     done = simulated_ranks(
-        trace, collectives, spec.parallel, spec.placement, own, slower=parse_stragglers(spec.stragglers), memory=memory,
+        trace, collectives, spec.parallel, spec.placement, own, slower=paces(spec.stragglers, task.clocks), memory=memory,
         host_memory=host_memory, **chosen(task), log=task.log,
     )  # fmt: skip
     footprint = max(int(rank.spec["footprint"]) for rank in done.ranks)

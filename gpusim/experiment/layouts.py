@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpusim.base.defaults import LATER
-from gpusim.base.errors import GpusimError, Problem
+from gpusim.base.errors import GpusimError, Problem, suggest
 from gpusim.base.yaml.find import is_managed
 from gpusim.base.yaml.values import NONE
 from gpusim.machine.identity import profile_hash
@@ -16,7 +16,7 @@ from gpusim.machine.topology import build
 from gpusim.machine.topology.topology import Topology
 from gpusim.programs.ranks.layout import NO_LAYOUT, parse_layout
 from gpusim.programs.ranks.placement import check_room
-from gpusim.programs.ranks.stragglers import parse_stragglers
+from gpusim.programs.ranks.stragglers import paces
 
 if TYPE_CHECKING:
     from gpusim.experiment.load import Loaded
@@ -65,10 +65,15 @@ def _of_words(loaded: Loaded) -> Iterator[Problem]:
     e, say = loaded.experiment, loaded.document.problem
     ranks = [parse_layout(text).ranks for text in e.parallel if text != NO_LAYOUT]
     for i, text in enumerate(e.stragglers):
-        worst = max(parse_stragglers(text), default=-1)
+        named = paces(text, loaded.clocks.get(text))
+        worst = max((int(name) for name in named if name.isdecimal()), default=-1)
         if worst >= 0 and (not ranks or worst >= min(ranks)):
             yield say(("stragglers", i), f"there is no rank {worst}" + (f": {min(ranks)} are counted from 0" if ranks else ""),
                       "name one of them" if ranks else "say how the program is divided: parallel: {data: 8}")  # fmt: skip
+        for name in named:
+            for machine in loaded.machines.values():
+                if not name.isdecimal() and name not in machine.gpus:
+                    yield say(("stragglers", i), f"machine '{machine.name}' has no GPU '{name}'", suggest(name, machine.gpus))
     if not ranks:
         if e.placement != (LATER["placement"],):
             yield say(("placement",), "there are no ranks to place", "say how the program is divided: parallel: {data: 8}")

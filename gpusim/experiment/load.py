@@ -23,6 +23,7 @@ from gpusim.policies import registry
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs import transforms
 from gpusim.programs.ranks import placement
+from gpusim.programs.ranks.stragglers import is_clock_file, read_clocks
 
 if TYPE_CHECKING:
     from gpusim.experiment.tasks import Task
@@ -46,6 +47,7 @@ class Loaded:
     kernel_times: Path | None = None  # the user's own measured times
     own: Registry = SHIPPED  # both: what its runs can name besides the built-ins
     machines: Mapping[str, Topology] = field(default_factory=dict)  # those of `profile` that have several GPUs
+    clocks: Mapping[str, Path] = field(default_factory=dict)  # files of clock rates that `stragglers` names
 
 
 def load_experiment(
@@ -55,8 +57,8 @@ def load_experiment(
 
     use(file)                 loads a file of the user's policies
     check_policy(kind, spec)  raises GpusimError for a policy or unified memory (PolicySpec), a chain of transforms (text, kind
-                              "transform"), of tiers (text, kind "tiers") or a placement (text) that does not exist, or a parameter that it lacks;
-                              answers a policy under the name that it has now
+                              "transform"), of tiers (text, kind "tiers") or a placement (text) that does not exist, or a
+                              parameter that it lacks; answers a policy under the name that it has now
 
     Raises ConfigError with all mistakes.
     """
@@ -65,7 +67,7 @@ def load_experiment(
     if sets and isinstance(doc.data, dict):
         doc = overrides.apply_overrides(doc, sets, Experiment)
     base = path.resolve().parent
-    files: dict[str, dict[str, Path]] = {"trace": {}, "profile": {}, "use": {}, "plan": {}, "kernel_times": {}}
+    files: dict[str, dict[str, Path]] = {"trace": {}, "profile": {}, "use": {}, "plan": {}, "kernel_times": {}, "clocks": {}}
     machines: dict[str, Topology] = {}
     broken: set[str] = set()  # files of policies that cannot be loaded: what they would have registered is not missed
 
@@ -80,6 +82,10 @@ def load_experiment(
         elif kind == "kernel_times":
             files[kind][value] = _beside(base, value)
             user_table.tables(files[kind][value])
+        elif kind == "stragglers":
+            if is_clock_file(value):
+                files["clocks"][value] = _beside(base, value)
+                read_clocks(files["clocks"][value])
         elif kind == "trace":
             files[kind][value] = find.find_run(value, base)
         elif kind == "profile":
@@ -98,7 +104,7 @@ def load_experiment(
     table = next(iter(files["kernel_times"].values()), None)
     return Loaded(
         experiment, doc, path.resolve(), files["trace"], files["profile"], used, files["plan"], kernel_times=table,
-        machines=machines,
+        machines=machines, clocks=files["clocks"],
     )
 
 

@@ -26,6 +26,7 @@ from gpusim.policies.registry import Registry
 from gpusim.programs import transforms
 from gpusim.programs.ranks.layout import RankLayout, parse_layout
 from gpusim.programs.ranks.placement import group_exchanges, placed
+from gpusim.programs.ranks.stragglers import Pace, by_rank, constant
 from gpusim.results.ranks import of_all
 from gpusim.results.result import Result
 from gpusim.trace.iterations import iterations
@@ -51,6 +52,19 @@ class DividedProgram(NamedTuple):
     gpus: tuple[str, ...]
     programs: list[RankProgram]
     given: list[Profile]
+    paces: dict[int, Pace]
+
+    @property
+    def changing(self) -> dict[int, Pace]:
+        """Of ranks whose kernels take another time from some time on; the others' programs have it."""
+        return {rank: pace for rank, pace in self.paces.items() if constant(pace) is None}
+
+    def slower(self, rank: int) -> dict[str, Any]:
+        """How much longer the kernels of a rank take, as its result says it."""
+        if (pace := self.paces.get(rank)) is None:
+            return {}
+        same = constant(pace)
+        return {"slower": [list(step) for step in pace] if same is None else same}
 
     @property
     def largest(self) -> int:
@@ -60,7 +74,7 @@ class DividedProgram(NamedTuple):
 
 def simulated_ranks(
     trace: Trace, collectives: CollectiveTimes, layout: str, placement: str | Sequence[str], own: Registry, *,
-    slower: Mapping[int, float], memory: Memory, host_memory: Memory, share: str, **choices: Any,
+    slower: Mapping[str, Pace], memory: Memory, host_memory: Memory, share: str, **choices: Any,
 ) -> Result:  # fmt: skip
     """The ranks of a program, each on its GPU of the machine, as one result.  Ranks of one host share its memory evenly.
 
@@ -68,7 +82,7 @@ def simulated_ranks(
     collectives  their times on the machine
     layout    degrees of parallelism, as `programs.ranks.layout` reads them
     own       the user's transforms
-    slower    rank -> how much longer its kernels take
+    slower    rank ("3") or GPU -> how much longer its kernels take, and from when on
     choices   policies, seed and log as `engine.run.simulate.prepared` takes them, the same for all ranks
 
     Raises GpusimError for a layout that the program or the machine does not allow.
@@ -76,10 +90,10 @@ def simulated_ranks(
     ran = divided(trace, collectives, layout, placement, own, slower=slower, host_memory=host_memory, share=share)
     ranks = simulate_ranks(
         [program.work for program in ran.programs], ran.given, collectives.machine, ran.gpus, ran.layout.members,
-        flow_by(collectives), capacity_bytes=memory(ran.largest), share=share, **choices,
+        flow_by(collectives), ran.changing, capacity_bytes=memory(ran.largest), share=share, **choices,
     )  # fmt: skip
     done = of_all([
-        _kept(rank, {"gpu": gpu, **({"slower": slower[i]} if i in slower else {})}, program)
+        _kept(rank, {"gpu": gpu, **ran.slower(i)}, program)
         for i, (rank, gpu, program) in enumerate(zip(ranks, ran.gpus, ran.programs, strict=True))
     ])
     if not done.finished:
@@ -94,7 +108,7 @@ def batches(layout: RankLayout, trace: Trace) -> int:
 
 def divided(
     trace: Trace, collectives: CollectiveTimes, layout: str, placement: str | Sequence[str], own: Registry, *,
-    slower: Mapping[int, float], host_memory: Memory, share: str,
+    slower: Mapping[str, Pace], host_memory: Memory, share: str,
 ) -> DividedProgram:  # fmt: skip
     """The programs of all ranks; arguments as in `simulated_ranks`.
 
@@ -105,8 +119,10 @@ def divided(
     first = [_on_gpu(stage, machine.profile(machine.gpus[0]), words, 1.0).work for stage in stages]
     kernels = max(int(work.duration[work.trace.activity == KERNEL].sum()) for work in first)
     gpus = placed(collectives, degrees.ranks, placement, group_exchanges(stages, degrees), kernels, own)
+    paces = by_rank(slower, gpus, machine.gpus)
+    same = {rank: constant(pace) or 1.0 for rank, pace in paces.items()}
     programs = [
-        _on_gpu(stages[degrees.place(rank)[2]], machine.profile(gpu), words, slower.get(rank, 1.0))
+        _on_gpu(stages[degrees.place(rank)[2]], machine.profile(gpu), words, same.get(rank, 1.0))
         for rank, gpu in enumerate(gpus)
     ]
     of_host = Counter(machine.host[gpu] for gpu in gpus)
@@ -115,7 +131,7 @@ def divided(
         _with_host(program.profile, capacity, of_host[machine.host[gpu]])
         for program, gpu in zip(programs, gpus, strict=True)
     ]
-    return DividedProgram(degrees, gpus, programs, given)
+    return DividedProgram(degrees, gpus, programs, given, paces)
 
 
 def flow_by(collectives: CollectiveTimes) -> FlowOf:

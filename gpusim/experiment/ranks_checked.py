@@ -15,7 +15,7 @@ from gpusim.experiment.ranked import batches, collectives_of, divided, flow_by
 from gpusim.machine.collectives.times import CollectiveTimes
 from gpusim.machine.topology import build
 from gpusim.policies.registry import SHIPPED, Registry
-from gpusim.programs.ranks.stragglers import parse_stragglers
+from gpusim.programs.ranks.stragglers import Pace
 from gpusim.referee import ranks
 from gpusim.referee.report import Findings, Report
 from gpusim.results.ranks import of_all
@@ -33,15 +33,24 @@ def check_ranks(result: Result, trace: Trace, collectives: CollectiveTimes, own:
     """
     if any(rank.log is None for rank in result.ranks):
         return Report(ok=None)
-    said = {name: str(result.spec.get(name, LATER[name])) for name in ("parallel", "stragglers", "share")}
+    said = {name: str(result.spec.get(name, LATER[name])) for name in ("parallel", "share")}
     memory = result.spec.get("host_memory")
     ran = divided(
         trace, collectives, said["parallel"], [str(rank.spec["gpu"]) for rank in result.ranks], own, share=said["share"],
-        slower=parse_stragglers(said["stragglers"]), host_memory=lambda _: memory,
+        slower=_paces(result), host_memory=lambda _: memory,
     )  # fmt: skip
     programs = [program.work.trace for program in ran.programs]
     between = connections(programs, collectives.machine, ran.gpus, ran.layout.members, flow_by(collectives))
     return _as_one(_whole(result, batches(ran.layout, trace)), ranks.check(result.ranks, programs, ran.given, between))
+
+
+def _paces(result: Result) -> dict[str, Pace]:
+    """Of the ranks whose kernels took longer, as they say it."""
+    slower = {str(i): rank.spec["slower"] for i, rank in enumerate(result.ranks) if "slower" in rank.spec}
+    return {
+        rank: tuple((int(time), float(factor)) for time, factor in said) if isinstance(said, list) else ((0, float(said)),)
+        for rank, said in slower.items()
+    }
 
 
 def collectives_for(result: Result, base: Path) -> CollectiveTimes:

@@ -22,6 +22,7 @@ from gpusim.machine.topology.topology import Topology
 from gpusim.programs import transforms
 from gpusim.programs.managed.steps import ManagedProgram
 from gpusim.programs.ranks.layout import NO_LAYOUT
+from gpusim.programs.ranks.stragglers import is_clock_file
 from gpusim.results.references import against
 from gpusim.results.result import Result
 from gpusim.trace.answers import answers
@@ -50,7 +51,8 @@ def single(
         raise GpusimError(f"{managed}, which no transform can change")
     can = answers(source) if isinstance(source, Trace) else ALL
     task = Task(
-        "", answerable(spec, can), Path(), Path(), use, Path(), spec.log, plan=plan, kernel_times=kernel_times, given=given
+        "", answerable(spec, can), Path(), Path(), use, Path(), spec.log, plan=plan, kernel_times=kernel_times, given=given,
+        clocks=Path(spec.stragglers) if is_clock_file(spec.stragglers) else None,
     )
     if isinstance(source, Trace) and spec.transform != AS_RECORDED:
         source = transforms.apply(source, spec.transform, users.of_task(task))

@@ -23,7 +23,7 @@ from gpusim.base.yaml.values import NONE, Capacity, PolicySpec, capacity, policy
 from gpusim.machine import sharing
 from gpusim.programs.ranks.layout import DEGREES, NO_LAYOUT, parse_layout
 from gpusim.programs.ranks.placement import placement_text
-from gpusim.programs.ranks.stragglers import parse_stragglers, stragglers_text
+from gpusim.programs.ranks.stragglers import is_clock_file, parse_stragglers, stragglers_text
 
 T = TypeVar("T")
 Figure = Literal[
@@ -177,16 +177,16 @@ Layouts = Annotated[
     }),
 ]  # fmt: skip
 def _stragglers(value: Any) -> str:
-    """`none`, or the factors in their shortest form."""
-    return stragglers_text(parse_stragglers(value))
+    """`none`, the factors in their shortest form, or the name of a file."""
+    return str(value).strip() if is_clock_file(value) else stragglers_text(parse_stragglers(value))
 
 
 Stragglers = Annotated[
-    tuple[Annotated[str, BeforeValidator(checked(_stragglers))], ...],
+    tuple[Annotated[str, BeforeValidator(checked(_stragglers)), _known("stragglers")], ...],
     BeforeValidator(_axis),
     _one_or_many({
         "anyOf": [
-            {**_TEXT, "description": "none, or ranks and how much longer their kernels take: 3=1.1"},
+            {**_TEXT, "description": "none, how much longer kernels take (3=1.1, 3=1.1@2ms..5ms), or a CSV file of rates"},
             {"type": "object", "minProperties": 1, "additionalProperties": {"type": "number", "exclusiveMinimum": 0}},
         ],
     }),
@@ -280,7 +280,7 @@ class Experiment:
     parallel: Layouts = (LATER["parallel"],)
     """How the program is divided over the GPUs of a machine that has several: `{data: 4, tensor: 2}`; all are simulated."""
     stragglers: Stragglers = (LATER["stragglers"],)
-    """Ranks whose kernels take longer: `3=1.1` for 1.1 times as long on rank 3."""
+    """Ranks whose kernels take longer: `3=1.1`, 1.1 times as long on rank 3, or `3=1.1@2ms..5ms`; or a file of clock rates."""
     use: tuple[UserFile, ...] = ()
     """Files with policies of your own, relative to the experiment; before their use."""
     placement: Placements = (LATER["placement"],)

@@ -31,7 +31,7 @@ from gpusim.machine.identity import profile_hash
 from gpusim.machine.kernels.own_times import OwnTimes
 from gpusim.machine.profile import Profile
 from gpusim.referee import activities, bounds, decisions, ends, memory, rates, timeline, times
-from gpusim.referee.numbers import agree, numbers
+from gpusim.referee.numbers import agree, numbers, paced
 from gpusim.referee.packing import packing
 from gpusim.referee.records import Records
 from gpusim.referee.report import Findings, Report, Violation
@@ -97,7 +97,8 @@ def recompute(
             activities.streams_in_order(acts, trace, found)
             ledger = memory.walk(log, acts, trace, memories, found)
             timed: dict[str, int | float] = dict(decisions.check(log, found))
-            if machine is not None:
+            if machine is not None and profile is not None:
+                machine = paced(machine, result.spec, trace, profile, acts, met)
                 agree(result.spec, machine, memories, found)
                 timed |= machine.known | times.check(result, log, acts, trace, memories, machine, found, judge)
                 bounds.check(result, trace, whole, machine.duration, packing(trace).on_wire, found)

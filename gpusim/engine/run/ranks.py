@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gpusim.engine import state
 from gpusim.engine.run.coupled import Coupled
+from gpusim.engine.run.paces import Pace, advance
 from gpusim.engine.run.simulate import prepared
 from gpusim.machine.profile import Profile
 from gpusim.machine.topology.connections import Connections, Meeting
@@ -25,13 +25,14 @@ FlowOf = Callable[[Any, int, Sequence[str]], LinkFlow]
 
 def simulate_ranks(
     works: Sequence[Workload], profiles: Sequence[Profile], machine: Topology, gpus: Sequence[str], members: Members,
-    flow_of: FlowOf, **choices: Any,
+    flow_of: FlowOf, paces: Mapping[int, Pace] | None = None, **choices: Any,
 ) -> list[Result]:  # fmt: skip
     """Replay the program of each rank on its GPU; what they exchange flows over the machine's links.
 
     works     the program of each rank, with the times of its kernels there; equal ranks may have one object
     profiles  the GPU of each rank, with its part of the host's memory
     others    as in `connections`
+    paces     of ranks whose kernels take longer or shorter from some time on
     choices   policies, memory, seed and log, as `simulate.prepared` takes them, the same for all ranks
 
     Raises GpusimError for ranks that wait for each other for ever; TraceError where their exchanges do not match.
@@ -40,8 +41,11 @@ def simulate_ranks(
         prepared(work.trace, profile, work=work, **choices) for work, profile in zip(works, profiles, strict=True)
     ]
     between = connections([run.planned.work.trace for run in runs], machine, gpus, members, flow_of)
+    of_ranks = paces or {}
+    for rank in of_ranks:
+        runs[rank].simulation.own_durations()
     coupled = Coupled([run.simulation for run in runs], between)
-    coupled.advance(state.NEVER)
+    advance(coupled, runs, of_ranks)
     return [run.result() for run in runs]
 
 
