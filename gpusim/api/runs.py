@@ -52,6 +52,7 @@ def simulate(
     parallel: str | Mapping[str, int] = NO_LAYOUT,
     placement: Any = PACKED,
     stragglers: str | Mapping[int, float] = NO_STRAGGLERS,
+    fold: bool = False,
     transform: str = AS_RECORDED,
     kernel_times: str | Path | None = None,
     use: Any = (),
@@ -80,6 +81,7 @@ def simulate(
     placement    which GPU each rank has: a policy ("packed", "spread", "by_topology", or what `gpusim.policy.placement`
                  decorated), or the GPUs in the order of ranks, ["gpu0", "gpu3"]
     stragglers   ranks whose kernels take longer, by how much: "3=1.1", {3: 1.1}, "3=1.1@2ms..5ms", or a CSV file of clock rates
+    fold         simulate one rank of each pipeline stage for all like it, where they are alike
     transform    what the trace is turned into first: "checkpointing | precision(to=bf16)"
     kernel_times a CSV file with your own measured times on this machine: gpu, operator, dtype, shape, time_us
     use          files with policies of your own, or the decorated objects, which the words above may name
@@ -122,6 +124,7 @@ def simulate(
         active_thread_percentage=sharing.percentage(active_thread_percentage),
         parallel=NO_LAYOUT if parallel == NO_LAYOUT else str(parse_layout(parallel)), placement=where_ranks_are,
         stragglers=str(stragglers) if is_clock_file(stragglers) else stragglers_text(parse_stragglers(stragglers)),
+        fold=fold,
     )  # fmt: skip
     return Result(*single(
         source, profile, spec, use=named.files, given=named.given, plan=_plan_file(policies["plan"]),

@@ -112,7 +112,7 @@ def ranks_of(task: Task, trace: Trace, collectives: CollectiveTimes) -> Result:
 
     done = simulated_ranks(
         trace, collectives, spec.parallel, spec.placement, own, slower=paces(spec.stragglers, task.clocks), memory=memory,
-        host_memory=host_memory, **chosen(task), log=task.log,
+        host_memory=host_memory, fold=spec.fold, **chosen(task), log=task.log,
     )  # fmt: skip
     footprint = max(int(rank.spec["footprint"]) for rank in done.ranks)
     named = _named(spec, int(done.spec["capacity"]), host_memory(footprint))

@@ -16,7 +16,7 @@ from gpusim.machine.topology import build
 from gpusim.machine.topology.topology import Topology
 from gpusim.programs.ranks.layout import NO_LAYOUT, parse_layout
 from gpusim.programs.ranks.placement import check_room
-from gpusim.programs.ranks.stragglers import paces
+from gpusim.programs.ranks.stragglers import NO_STRAGGLERS, paces
 
 if TYPE_CHECKING:
     from gpusim.experiment.load import Loaded
@@ -75,9 +75,13 @@ def _of_words(loaded: Loaded) -> Iterator[Problem]:
                 if not name.isdecimal() and name not in machine.gpus:
                     yield say(("stragglers", i), f"machine '{machine.name}' has no GPU '{name}'", suggest(name, machine.gpus))
     if not ranks:
+        if e.fold:
+            yield say(("fold",), "there are no ranks to fold", "say how the program is divided: parallel: {data: 8}")
         if e.placement != (LATER["placement"],):
             yield say(("placement",), "there are no ranks to place", "say how the program is divided: parallel: {data: 8}")
         return
+    if e.fold and e.stragglers != (NO_STRAGGLERS,):
+        yield say(("fold",), "ranks that are slower than others are not like them: none stands for all", "leave one out")
     for name, file in loaded.traces.items():
         if is_managed(file):
             yield say(("trace", e.trace.index(name)), f"'{name}' is a managed program, which cannot be divided", "leave it out")

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from gpusim.engine.run.folded import simulate_folded, unlike
 from gpusim.engine.run.ranks import FlowOf, simulate_ranks
 from gpusim.experiment.layouts import load_whole
 from gpusim.machine import sharing
@@ -33,6 +34,7 @@ from gpusim.trace.iterations import iterations
 from gpusim.trace.trace import KERNEL, Trace
 from gpusim.trace.workload import Workload, build
 
+_OVER_HOST = ("h2d_bytes", "d2h_bytes", "program_h2d_bytes", "program_d2h_bytes")
 Memory = Callable[[int], int | None]
 """Bytes of the program of the largest rank -> bytes that each may use, None: what its GPU has"""
 
@@ -74,7 +76,7 @@ class DividedProgram(NamedTuple):
 
 def simulated_ranks(
     trace: Trace, collectives: CollectiveTimes, layout: str, placement: str | Sequence[str], own: Registry, *,
-    slower: Mapping[str, Pace], memory: Memory, host_memory: Memory, share: str, **choices: Any,
+    slower: Mapping[str, Pace], memory: Memory, host_memory: Memory, share: str, fold: bool = False, **choices: Any,
 ) -> Result:  # fmt: skip
     """The ranks of a program, each on its GPU of the machine, as one result.  Ranks of one host share its memory evenly.
 
@@ -83,15 +85,19 @@ def simulated_ranks(
     layout    degrees of parallelism, as `programs.ranks.layout` reads them
     own       the user's transforms
     slower    rank ("3") or GPU -> how much longer its kernels take, and from when on
+    fold      simulate one rank of each pipeline stage for all like it
     choices   policies, seed and log as `engine.run.simulate.prepared` takes them, the same for all ranks
 
     Raises GpusimError for a layout that the program or the machine does not allow.
     """
     ran = divided(trace, collectives, layout, placement, own, slower=slower, host_memory=host_memory, share=share)
-    ranks = simulate_ranks(
-        [program.work for program in ran.programs], ran.given, collectives.machine, ran.gpus, ran.layout.members,
-        flow_by(collectives), ran.changing, capacity_bytes=memory(ran.largest), share=share, **choices,
-    )  # fmt: skip
+    choices |= {"capacity_bytes": memory(ran.largest), "share": share}
+    ranks = _folded(ran, collectives, choices) if fold else None
+    if ranks is None:
+        ranks = simulate_ranks(
+            [program.work for program in ran.programs], ran.given, collectives.machine, ran.gpus, ran.layout.members,
+            flow_by(collectives), ran.changing, **choices,
+        )  # fmt: skip
     done = of_all([
         _kept(rank, {"gpu": gpu, **ran.slower(i)}, program)
         for i, (rank, gpu, program) in enumerate(zip(ranks, ran.gpus, ran.programs, strict=True))
@@ -99,6 +105,28 @@ def simulated_ranks(
     if not done.finished:
         return done
     return replace(done, metrics={**done.metrics, "batch_ns": round(done.metrics["makespan_ns"] / batches(ran.layout, trace))})
+
+
+def _folded(ran: DividedProgram, collectives: CollectiveTimes, choices: Mapping[str, Any]) -> list[Result] | None:
+    """The result of each rank, from one of each pipeline stage; None where one runs out of memory: then each has to be asked.
+
+    Raises GpusimError for ranks that are not alike.
+    """
+    stage_of = [ran.layout.place(rank)[2] for rank in range(ran.layout.ranks)]
+    first = [stage_of.index(stage) for stage in range(ran.layout.pipeline)]
+    for rank, stage in enumerate(stage_of):
+        if ran.paces or ran.programs[rank] is not ran.programs[first[stage]]:
+            raise unlike(f"ranks {first[stage]} and {rank} differ in their kernels' times")
+    of_stage = simulate_folded(
+        [ran.programs[rank].work for rank in first], [ran.given[rank] for rank in first], collectives.machine, ran.gpus,
+        ran.layout, flow_by(collectives), **choices,
+    )  # fmt: skip
+    if not all(result.finished for result in of_stage):
+        return None
+    for rank, result in zip(first, of_stage, strict=True):
+        if any(result.metrics.get(name, 0) for name in _OVER_HOST):
+            raise unlike(f"rank {rank} copies from or to its host, over links that ranks share which are not simulated")
+    return [of_stage[stage] for stage in stage_of]
 
 
 def batches(layout: RankLayout, trace: Trace) -> int:

@@ -281,6 +281,8 @@ class Experiment:
     """How the program is divided over the GPUs of a machine that has several: `{data: 4, tensor: 2}`; all are simulated."""
     stragglers: Stragglers = (LATER["stragglers"],)
     """Ranks whose kernels take longer: `3=1.1`, 1.1 times as long on rank 3, or `3=1.1@2ms..5ms`; or a file of clock rates."""
+    fold: StrictBool = False
+    """Simulate one rank of each pipeline stage for all like it: the same result where they are, and refused where not."""
     use: tuple[UserFile, ...] = ()
     """Files with policies of your own, relative to the experiment; before their use."""
     placement: Placements = (LATER["placement"],)
@@ -333,6 +335,7 @@ class RunSpec:
     parallel: str = LATER["parallel"]
     placement: str = LATER["placement"]
     stragglers: str = LATER["stragglers"]
+    fold: bool = False
 
     def plain(self) -> dict[str, Any]:
         """As JSON values; what came later is not named at its default, so that it changes no hash."""
@@ -381,7 +384,7 @@ def expand(experiment: Experiment, allow_large: bool = False) -> list[RunSpec]:
             hint="shorten a list, raise max_runs, or pass --allow-large",
         )
     axes = _axes(experiment)
-    same: dict[str, Any] = {"share": experiment.share, "log": experiment.options.log}
+    same: dict[str, Any] = {"share": experiment.share, "log": experiment.options.log, "fold": experiment.fold}
     return [RunSpec(**dict(zip(axes, point, strict=True)), **same) for point in product(*axes.values())]
 
 
