@@ -15,6 +15,7 @@ import numpy as np
 from gpusim.engine.run.folded import simulate_folded, unlike
 from gpusim.engine.run.ranks import FlowOf, simulate_ranks
 from gpusim.experiment.layouts import load_whole
+from gpusim.experiment.link_loads import link_bytes
 from gpusim.machine import sharing
 from gpusim.machine.collectives.passes import Kind
 from gpusim.machine.collectives.times import CollectiveTimes
@@ -23,6 +24,7 @@ from gpusim.machine.kernels.alone import alone
 from gpusim.machine.kernels.durations import durations, shares
 from gpusim.machine.profile import Profile, changed
 from gpusim.machine.topology.transfers import LinkFlow
+from gpusim.policies.placing import GroupExchange
 from gpusim.policies.registry import Registry
 from gpusim.programs import transforms
 from gpusim.programs.ranks.layout import RankLayout, parse_layout
@@ -55,6 +57,7 @@ class DividedProgram(NamedTuple):
     programs: list[RankProgram]
     given: list[Profile]
     paces: dict[int, Pace]
+    exchanges: list[GroupExchange]
 
     @property
     def changing(self) -> dict[int, Pace]:
@@ -104,7 +107,11 @@ def simulated_ranks(
     ])
     if not done.finished:
         return done
-    return replace(done, metrics={**done.metrics, "batch_ns": round(done.metrics["makespan_ns"] / batches(ran.layout, trace))})
+    batch = round(done.metrics["makespan_ns"] / batches(ran.layout, trace))
+    return replace(
+        done, spec={**done.spec, "link_bytes": link_bytes(collectives, ran.gpus, ran.exchanges, ranks)},
+        metrics={**done.metrics, "batch_ns": batch},
+    )  # fmt: skip
 
 
 def _folded(ran: DividedProgram, collectives: CollectiveTimes, choices: Mapping[str, Any]) -> list[Result] | None:
@@ -146,7 +153,8 @@ def divided(
     stages = [_stage(trace, degrees.transform(stage), own) for stage in range(degrees.pipeline)]
     first = [_on_gpu(stage, machine.profile(machine.gpus[0]), words, 1.0).work for stage in stages]
     kernels = max(int(work.duration[work.trace.activity == KERNEL].sum()) for work in first)
-    gpus = placed(collectives, degrees.ranks, placement, group_exchanges(stages, degrees), kernels, own)
+    exchanges = group_exchanges(stages, degrees)
+    gpus = placed(collectives, degrees.ranks, placement, exchanges, kernels, own)
     paces = by_rank(slower, gpus, machine.gpus)
     same = {rank: constant(pace) or 1.0 for rank, pace in paces.items()}
     programs = [
@@ -159,7 +167,7 @@ def divided(
         _with_host(program.profile, capacity, of_host[machine.host[gpu]])
         for program, gpu in zip(programs, gpus, strict=True)
     ]
-    return DividedProgram(degrees, gpus, programs, given, paces)
+    return DividedProgram(degrees, gpus, programs, given, paces, exchanges)
 
 
 def flow_by(collectives: CollectiveTimes) -> FlowOf:

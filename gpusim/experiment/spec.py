@@ -28,7 +28,7 @@ from gpusim.programs.ranks.stragglers import is_clock_file, parse_stragglers, st
 T = TypeVar("T")
 Figure = Literal[
     "policy_comparison", "memory_over_time", "time_breakdown", "traffic", "oversubscription", "fault_map", "fragmentation",
-    "address_map", "heat_map", "pareto", "distribution", "roofline", "swimlane", "durations",
+    "address_map", "heat_map", "pareto", "distribution", "roofline", "swimlane", "durations", "links", "ranks_memory",
 ]  # fmt: skip
 
 MAX_RUNS = 1000
