@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpusim.base.defaults import LATER
 from gpusim.base.errors import ConfigError, GpusimError, ProfileError, UnitError
 from gpusim.base.yaml import document, find, validate
 from gpusim.base.yaml.document import Document
@@ -191,7 +192,8 @@ def _asked(loaded: Loaded, sets: Sequence[str]) -> Loaded:
 
 def foresee(loaded: Loaded, tasks: Iterable[Task]) -> None:
     """What only programs can tell of an experiment, before any of these tasks runs.  Raises TraceError, ConfigError."""
-    if loaded.plans or loaded.experiment.unified != (NONE,):
+    e = loaded.experiment
+    if loaded.plans or e.unified != (NONE,) or e.parallel != (LATER["parallel"],):
         from gpusim.experiment.foresee import check
 
         check(loaded, tasks)

@@ -27,7 +27,9 @@ from gpusim.machine.topology.transfers import LinkFlow
 from gpusim.policies.placing import GroupExchange
 from gpusim.policies.registry import Registry
 from gpusim.programs import transforms
+from gpusim.programs.ranks.checked import check_degrees, check_order
 from gpusim.programs.ranks.layout import RankLayout, parse_layout
+from gpusim.programs.ranks.matching import matched
 from gpusim.programs.ranks.placement import group_exchanges, placed
 from gpusim.programs.ranks.stragglers import Pace, by_rank, constant
 from gpusim.results.ranks import of_all
@@ -150,6 +152,7 @@ def divided(
     Raises GpusimError for a layout that the program or the machine does not allow.
     """
     machine, degrees, words = collectives.machine, parse_layout(layout), sharing.parse(share)
+    check_degrees(trace, degrees)
     stages = [_stage(trace, degrees.transform(stage), own) for stage in range(degrees.pipeline)]
     first = [_on_gpu(stage, machine.profile(machine.gpus[0]), words, 1.0).work for stage in stages]
     kernels = max(int(work.duration[work.trace.activity == KERNEL].sum()) for work in first)
@@ -168,6 +171,19 @@ def divided(
         for program, gpu in zip(programs, gpus, strict=True)
     ]
     return DividedProgram(degrees, gpus, programs, given, paces, exchanges)
+
+
+def check_program(trace: Trace, layout: str, own: Registry) -> None:
+    """Whether a program can be divided, and whether exchanges that it has itself can all come about; before anything runs.
+
+    Raises GpusimError.
+    """
+    degrees = parse_layout(layout)
+    check_degrees(trace, degrees)
+    if trace.exchanges:
+        stages = [_stage(trace, degrees.transform(stage), own) for stage in range(degrees.pipeline)]
+        programs = [stages[degrees.place(rank)[2]] for rank in range(degrees.ranks)]
+        check_order(programs, matched(programs, degrees.members))
 
 
 def flow_by(collectives: CollectiveTimes) -> FlowOf:

@@ -28,6 +28,8 @@ BLAMED = [
     ({"parallel": "data=2\nplacement: packed(n=3)"}, "e.yaml:6:12: placement: policy 'packed' has no parameter 'n'"),
     ({"parallel": "data=2\nfold: true\nstragglers: 1=1.1"}, "e.yaml:6:7: ranks that are slower than others are not like them"),
     ({"parallel": "none\nfold: true", "profile": "l4"}, "e.yaml:6:7: there are no ranks to fold"),
+    ({"parallel": "tensor=8"}, "e.yaml:5:11: tensor=8 does not divide the 12 attention heads of gpt2-small-train"),
+    ({"parallel": "[data=8, pipeline=8]"}, "e.yaml:5:20: pipeline=8 does not divide the 12 blocks of gpt2-small-train"),
     ({"parallel": "data=16"}, "16 ranks do not fit machine 'hgx-h100', which has 8 GPUs"),
     ({"parallel": "none"}, "hgx-h100 has 8 GPUs: say how the program is divided over them"),
     ({"profile": "l4"}, "data=8 is a program of 8 ranks, and l4 is one GPU"),
@@ -93,7 +95,7 @@ def test_ranks_are_placed_by_a_policy_of_ones_own_as_the_documents_show_it(tmp_p
 @pytest.mark.agreement
 @pytest.mark.parametrize(("machine", "layout", "placement"), [
     ("hgx-h100", "data=8 zero=3", "packed"), ("hgx-h100", "data=2 tensor=2 pipeline=2 microbatches=4", "packed"),
-    ("2 x hgx-h100 over roce", "data=2 tensor=8", "packed"), ("dgx-1-v100", "data=4 tensor=2", "by_topology"),
+    ("2 x hgx-h100 over roce", "data=4 tensor=4", "packed"), ("dgx-1-v100", "data=4 tensor=2", "by_topology"),
 ])  # fmt: skip
 def test_a_fold_has_the_result_of_all_ranks(machine: str, layout: str, placement: str) -> None:
     said: dict[str, Any] = {"on": machine, "parallel": layout, "placement": placement, "bounds": False}

@@ -13,6 +13,7 @@ from gpusim.machine.topology.connections import Connections, Meeting
 from gpusim.machine.topology.sharing import SharedLinks, shared
 from gpusim.machine.topology.topology import Topology
 from gpusim.machine.topology.transfers import LinkFlow
+from gpusim.programs.ranks.checked import check_order
 from gpusim.programs.ranks.matching import Matched, Members, matched
 from gpusim.results.result import Result
 from gpusim.trace.exchanges import RECEIVE, SEND
@@ -57,10 +58,11 @@ def connections(
     gpus      of each rank, by name
     members   (rank, group) -> ranks of the group, as `programs.ranks.layout.RankLayout.members`
 
-    Raises TraceError where the exchanges of the ranks do not match.
+    Raises TraceError where the exchanges of the ranks do not match, or wait for each other for ever.
     """
     links = shared(machine, gpus)
     found = matched(programs, members)
+    check_order(programs, found)
     return Connections(links.rates, links.beyond, [_meeting(one, gpus, links, flow_of) for one in found])
 
 
