@@ -13,7 +13,8 @@ import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 LOCAL = ("file:", "data:", "blob:", "about:")
-STEP, STEPS = 50, 1200  # ms between two looks, and how often it is looked
+STEP, STEPS = 50, 6000  # ms between two looks, and how often it is looked
+PATIENCE = STEP * STEPS  # ms that a click waits for what it clicks on, as long as the machine is busy with other things
 
 
 @dataclass
@@ -73,6 +74,7 @@ def opened(
     scheme = "dark" if dark else "light"
     context = chromium.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, has_touch=touch)
     try:
+        context.set_default_timeout(PATIENCE)
         found = Opened(context.new_page())
         found.page.on("console", lambda m: m.type in ("error", "warning") and found.complaints.append(m.text))
         found.page.on("pageerror", lambda error: found.complaints.append(str(error)))
