@@ -9,11 +9,12 @@ from gpusim import referee
 from gpusim.api.grids import Results
 from gpusim.api.result import Result
 from gpusim.base.errors import ResultError
-from gpusim.experiment.ran import load_machine_of, load_trace_of, own_times_of
+from gpusim.experiment.ran import load_machine_of, load_source_of, own_times_of
 from gpusim.experiment.ranks_checked import check_ranks, collectives_for
 from gpusim.machine.collectives.times import CollectiveTimes
 from gpusim.machine.profile import Profile
 from gpusim.machine.topology.topology import Topology
+from gpusim.programs.ranks.recorded import RankPrograms
 from gpusim.referee import Report, pages
 from gpusim.results import result as kept
 from gpusim.trace.trace import Trace
@@ -44,13 +45,15 @@ def check(result: Result | Results) -> Report | list[Report]:
     if "gpu" in result.spec:
         raise ResultError("a rank cannot be checked alone: when it goes on follows from all", hint="check all of them")
     base = result.folder or Path()
-    source = result.source if isinstance(result.source, Trace) else load_trace_of(result.value, base)
+    ran = result.source if isinstance(result.source, Trace | RankPrograms) else None
+    source = load_source_of(result.value, base) if ran is None else ran
     return _checked(result.whole, source, base, result.machine)
 
 
-def _checked(run: kept.Result, program: Trace, base: Path, known: Profile | Topology | None = None) -> Report:
+def _checked(run: kept.Result, program: Trace | RankPrograms, base: Path, known: Profile | Topology | None = None) -> Report:
     if run.ranks:
         times = CollectiveTimes(known) if isinstance(known, Topology) else collectives_for(run, base)
         return check_ranks(run, program, times)
+    assert isinstance(program, Trace), "a run of many ranks has some"
     machine = load_machine_of(run, base, None if isinstance(known, Topology) else known)
     return referee.check(run, program, machine, own_times_of(run, machine))

@@ -17,7 +17,7 @@ from gpusim.base.yaml import document
 from gpusim.experiment import grid, load
 from gpusim.experiment.load import Loaded
 from gpusim.experiment.pool import Failure
-from gpusim.experiment.ran import load_trace_of
+from gpusim.experiment.ran import load_source_of
 from gpusim.experiment.resolved import resolved
 from gpusim.experiment.spec import KINDS
 from gpusim.experiment.tasks import inputs, plan
@@ -183,7 +183,7 @@ class Results(Sequence[Result]):
 
     def trace_of(self, result: kept.Result) -> Any:
         """The program that one of its runs replayed."""
-        return load_trace_of(result, self.folder, own=self._own)
+        return load_source_of(result, self.folder, own=self._own)
 
     def __repr__(self) -> str:
         return f"<{len(self)} results in {self.folder}>"

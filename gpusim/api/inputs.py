@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 from gpusim.base.errors import GpusimError
-from gpusim.base.yaml.find import find, find_run, is_managed
+from gpusim.base.yaml.find import find, find_run, is_managed, is_of_ranks
 from gpusim.base.yaml.values import machine as named
 from gpusim.machine import variant
 from gpusim.machine.profile import Profile
@@ -14,10 +15,13 @@ from gpusim.machine.topology import build
 from gpusim.machine.topology.topology import Topology
 from gpusim.programs.managed.steps import ManagedProgram
 from gpusim.programs.managed.text import load as load_program
+from gpusim.programs.ranks.files import load_ranks
+from gpusim.programs.ranks.folder import import_ranks
+from gpusim.programs.ranks.recorded import RankPrograms
 from gpusim.studies.fragmentation.inputs import open_trace
 from gpusim.trace.trace import Trace
 
-Source = Trace | ManagedProgram
+Source = Trace | ManagedProgram | RankPrograms
 _MANAGED = (".yaml", ".yml")
 
 
@@ -25,7 +29,8 @@ def load_trace(what: str | Path, device: int | None = None) -> Source:
     """The program behind a name or a path.
 
     what    a shipped trace or managed program by name, a file `gpusim record` or `gpusim import` wrote, or another tool's
-            recording (a memory snapshot of PyTorch, ...), which is imported; its warnings are Python warnings
+            recording (a memory snapshot of PyTorch, ...), which is imported; its warnings are Python warnings; a folder of
+            recordings, one of each rank
     device  which GPU of a snapshot that holds several
 
     Raises TraceError: not there, damaged, or in no known format.
@@ -41,6 +46,14 @@ def load_trace(what: str | Path, device: int | None = None) -> Source:
         file = Path(what)
     if is_managed(file) and file.is_file():
         return load_program(file)
+    if is_of_ranks(file) and file.is_file():
+        return load_ranks(file)
+    if file.is_dir():
+        options: dict[str, Any] = {} if device is None else {"device": device}
+        programs = import_ranks(file, **options)
+        for sentence in programs.meta["warnings"]:
+            warnings.warn(sentence, stacklevel=3)
+        return programs
     return open_trace(str(what), device, lambda sentence: warnings.warn(sentence, stacklevel=4))
 
 
@@ -59,7 +72,7 @@ def load_machine(name: str | Path) -> Profile:
 
 def source_of(what: str | Path | Source) -> tuple[str, Source]:
     """The program, and the word for it in a result."""
-    if isinstance(what, Trace | ManagedProgram):
+    if isinstance(what, Trace | ManagedProgram | RankPrograms):
         return what.name, what
     return str(what), load_trace(what)
 

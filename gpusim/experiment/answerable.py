@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpusim.base.errors import Problem
-from gpusim.base.yaml.find import is_managed
+from gpusim.base.yaml.find import is_managed, is_of_ranks
 from gpusim.base.yaml.values import NONE
 from gpusim.experiment.spec import AS_RECORDED, RunSpec
+from gpusim.programs.ranks.files import load_ranks
+from gpusim.programs.ranks.layout import AS_RECORDED as AS_RANKED
+from gpusim.programs.ranks.recorded import RankPrograms
 from gpusim.results.metrics import METRICS
 from gpusim.trace.answers import NEEDS, Answers, answers, instead, lacking, unanswered
 from gpusim.trace.files import load_meta, load_trace
@@ -26,7 +29,19 @@ _GAPS = {"allocations", "frees", "accesses", "operators", "kernel times", "flops
 
 def of_file(file: Path) -> Answers:
     """What the recorded trace, or the managed program, in this file can answer.  Raises TraceError."""
+    if is_of_ranks(file):
+        return read_ranks(file).answers
     return ALL if is_managed(file) else _of_file(file, file.stat().st_mtime_ns)
+
+
+def read_ranks(file: Path) -> RankPrograms:
+    """The programs of many ranks in a file, kept for the runs of this process that need them next.  Raises TraceError."""
+    return _ranks(file, file.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=4)
+def _ranks(file: Path, stamp: int) -> RankPrograms:
+    return load_ranks(file)
 
 
 @lru_cache(maxsize=64)
@@ -50,7 +65,7 @@ def _asked(loaded: Loaded, name: str, can: Answers) -> Iterator[Problem]:
         hint = instead(can, need) + (f"; {way}" if way else "")
         return loaded.document.problem(path, f"{what} cannot be told: {lacking(name, need)}", hint)
 
-    if not can.accesses and not can.allocator:
+    if not can.accesses and not can.allocator and not (can.times and is_of_ranks(loaded.traces[name])):
         yield said(("trace", e.trace.index(name)), "what is in memory", "allocator")
         return
     if not can.accesses:
@@ -71,6 +86,11 @@ def _asked(loaded: Loaded, name: str, can: Answers) -> Iterator[Problem]:
 def answerable(spec: RunSpec, can: Answers) -> RunSpec:
     """The run as far as its trace can answer it: without accesses nothing is evicted."""
     return spec if can.accesses or spec.unified != NONE else replace(spec, evict=NONE)
+
+
+def as_ranked(spec: RunSpec, file: Path) -> RunSpec:
+    """The run of a program that was recorded on many ranks says so."""
+    return replace(spec, parallel=AS_RANKED) if is_of_ranks(file) else spec
 
 
 def told(loaded: Loaded) -> list[str]:

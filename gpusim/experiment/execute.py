@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gpusim.base.defaults import LATER
+from gpusim.base.yaml.find import is_of_ranks
 from gpusim.base.yaml.values import NONE, Capacity, PolicySpec
 from gpusim.engine.pages.run import simulate_unified
 from gpusim.engine.pages.settings import settings
 from gpusim.engine.run.simulate import simulate
 from gpusim.experiment import users
-from gpusim.experiment.answerable import ALL, answered
+from gpusim.experiment.answerable import ALL, answered, read_ranks
 from gpusim.experiment.bounds import Bounds, of_run
 from gpusim.experiment.ranked import collectives_of, simulated_ranks
 from gpusim.experiment.spec import AS_RECORDED, KINDS
@@ -34,6 +35,7 @@ from gpusim.machine.kernels.user_table import tables
 from gpusim.machine.platforms import completed
 from gpusim.machine.profile import Profile, changed
 from gpusim.policies.registry import SHIPPED, Registry
+from gpusim.programs.ranks.recorded import RankPrograms
 from gpusim.programs.ranks.stragglers import paces
 from gpusim.results.folder import save_result
 from gpusim.results.metrics import avoidable
@@ -96,11 +98,12 @@ def result_of(task: Task, program: RunProgram) -> Result:
 
 def result_of_ranks(task: Task) -> Result:
     """The result of a run of all ranks of its program."""
-    trace = read_trace(task.trace, task.spec.transform, users.of_task(task))
+    of_ranks = is_of_ranks(task.trace)
+    trace = read_ranks(task.trace) if of_ranks else read_trace(task.trace, task.spec.transform, users.of_task(task))
     return ranks_of(task, trace, collectives_of(task.profile, task.spec.profile))
 
 
-def ranks_of(task: Task, trace: Trace, collectives: CollectiveTimes) -> Result:
+def ranks_of(task: Task, trace: Trace | RankPrograms, collectives: CollectiveTimes) -> Result:
     """The result of a run of all ranks of this program, wherever that and the machine came from."""
     spec, own = task.spec, users.of_task(task)
 
@@ -116,7 +119,7 @@ def ranks_of(task: Task, trace: Trace, collectives: CollectiveTimes) -> Result:
     )  # fmt: skip
     footprint = max(int(rank.spec["footprint"]) for rank in done.ranks)
     named = _named(spec, int(done.spec["capacity"]), host_memory(footprint))
-    can = answers(trace)
+    can = trace.answers if isinstance(trace, RankPrograms) else answers(trace)
     return replace(
         done,
         spec={

@@ -36,7 +36,7 @@ def check_ranks(loaded: Loaded, tasks: Iterable[Task]) -> None:
     done = set()
     for task in tasks:
         case = (spec := task.spec).trace, spec.transform, spec.parallel
-        if spec.parallel == LATER["parallel"] or case in done:
+        if spec.parallel not in loaded.experiment.parallel or spec.parallel == LATER["parallel"] or case in done:
             continue
         done.add(case)
         own = users.of_task(task)

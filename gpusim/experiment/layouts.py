@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from gpusim.base.defaults import LATER
 from gpusim.base.errors import GpusimError, Problem, suggest
-from gpusim.base.yaml.find import is_managed
+from gpusim.base.yaml.find import is_managed, is_of_ranks
 from gpusim.base.yaml.values import NONE
+from gpusim.experiment.answerable import read_ranks
+from gpusim.experiment.spec import AS_RECORDED
 from gpusim.machine.identity import profile_hash
 from gpusim.machine.topology import build
 from gpusim.machine.topology.topology import Topology
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from gpusim.experiment.load import Loaded
 
 PARALLEL = "parallel"
+_SEVERAL = "name a machine of several: `gpusim machines` lists them"
 
 
 @lru_cache(maxsize=4)
@@ -43,16 +46,17 @@ def problems(loaded: Loaded) -> list[Problem]:
 
 def _of_machines(loaded: Loaded) -> Iterator[Problem]:
     e, say = loaded.experiment, loaded.document.problem
+    one = any(not is_of_ranks(file) for file in loaded.traces.values())  # a program of one GPU
     for i, word in enumerate(e.profile):
         machine = loaded.machines.get(word)
+        yield from _of_recorded(loaded, i, machine)
         for j, text in enumerate(e.parallel):
             if machine is None and text != NO_LAYOUT:
-                hint = "name a machine of several: `gpusim machines` lists them"
-                yield say((PARALLEL, j), f"{text} is a program of {_ranks(text)}, and {word} is one GPU", hint)
-            elif machine is not None and text == NO_LAYOUT:
+                yield say((PARALLEL, j), f"{text} is a program of {_ranks(text)}, and {word} is one GPU", _SEVERAL)
+            elif machine is not None and text == NO_LAYOUT and one:
                 many = f"{word} has {len(machine.gpus)} GPUs: say how the program is divided over them"
                 yield say(("profile", i), many, "write parallel: {data: 8}, or name the profile of one GPU")
-            elif machine is not None:
+            elif machine is not None and text != NO_LAYOUT:
                 for k, placement in enumerate(e.placement):
                     try:
                         check_room(machine, parse_layout(text).ranks, placement)
@@ -61,9 +65,30 @@ def _of_machines(loaded: Loaded) -> Iterator[Problem]:
                                   error.message, error.hint)  # fmt: skip
 
 
+def _of_recorded(loaded: Loaded, i: int, machine: Topology | None) -> Iterator[Problem]:
+    """What programs that were recorded on many ranks cannot be combined with, on the experiment's i-th machine."""
+    e, say = loaded.experiment, loaded.document.problem
+    for name, ranks in _recorded(loaded).items():
+        at, recorded = ("trace", e.trace.index(name)), f"'{name}' was recorded on {ranks} ranks"
+        if machine is None:
+            yield say(at, f"{recorded}, and {e.profile[i]} is one GPU", _SEVERAL)
+        elif ranks > len(machine.gpus):
+            yield say(at, f"{recorded}, and {e.profile[i]} has {len(machine.gpus)} GPUs", "take more machines: '2 x NAME'")
+        if e.fold:
+            yield say(("fold",), f"{recorded}, each with its own program: none stands for others", "leave it out")
+        for key, plain in ((PARALLEL, NO_LAYOUT), ("transform", AS_RECORDED)):
+            if getattr(e, key) != (plain,):
+                yield say((key,), f"{recorded}: `{key}` changes the program of one GPU", "leave it out")
+
+
+def _recorded(loaded: Loaded) -> dict[str, int]:
+    """Name -> ranks of the programs that were recorded on many."""
+    return {name: len(read_ranks(file).programs) for name, file in loaded.traces.items() if is_of_ranks(file)}
+
+
 def _of_words(loaded: Loaded) -> Iterator[Problem]:
     e, say = loaded.experiment, loaded.document.problem
-    ranks = [parse_layout(text).ranks for text in e.parallel if text != NO_LAYOUT]
+    ranks = [parse_layout(text).ranks for text in e.parallel if text != NO_LAYOUT] + [*_recorded(loaded).values()]
     for i, text in enumerate(e.stragglers):
         named = paces(text, loaded.clocks.get(text))
         worst = max((int(name) for name in named if name.isdecimal()), default=-1)

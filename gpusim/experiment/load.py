@@ -200,10 +200,11 @@ def foresee(loaded: Loaded, tasks: Iterable[Task]) -> None:
 
 
 def told(loaded: Loaded) -> list[str]:
-    """What is to be said of an experiment that is no mistake: where the driver does other than asked."""
+    """What is to be said of an experiment that is no mistake: which ranks lack, where the driver does other than asked."""
     asked = [spec for spec in loaded.experiment.unified if spec != NONE]
     if not asked:
-        return []
+        of_ranks = [(name, file) for name, file in loaded.traces.items() if find.is_of_ranks(file)]
+        return [f"{name}: {said}" for name, file in of_ranks for said in answerable.read_ranks(file).meta.get("warnings", ())]
     from gpusim.engine.pages.settings import told
 
     found = [words for spec in asked for words in told(spec)]

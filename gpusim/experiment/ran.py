@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from gpusim.base.errors import GpusimError, ResultError
-from gpusim.base.yaml.find import find
+from gpusim.base.yaml.find import find, find_run
 from gpusim.base.yaml.values import machine as read_machine
 from gpusim.machine import variant
 from gpusim.machine.kernels.durations import load_own_times
@@ -16,6 +16,9 @@ from gpusim.machine.kernels.own_times import OwnTimes
 from gpusim.machine.profile import Profile, changed
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs import transforms
+from gpusim.programs.ranks.files import load_ranks
+from gpusim.programs.ranks.layout import AS_RECORDED
+from gpusim.programs.ranks.recorded import RankPrograms
 from gpusim.results.result import Result
 from gpusim.trace.files import load_trace
 from gpusim.trace.trace import Trace
@@ -28,8 +31,19 @@ def load_trace_of(result: Result, base: Path, other: Path | None = None, own: Re
     return _load(file, chain, wanted, own)
 
 
+def load_source_of(
+    result: Result, base: Path, other: Path | None = None, own: Registry = SHIPPED
+) -> Trace | RankPrograms:
+    """The same, also of a run of programs that were recorded on many ranks."""
+    if result.spec.get("parallel") != AS_RECORDED:
+        return load_trace_of(result, base, other, own)
+    return load_ranks(find_run(str(other or result.spec["trace"]), base))
+
+
 def program_of(result: Result, base: Path, own: Registry = SHIPPED) -> Trace | None:
-    """The same of a run with its log; None of a managed program, whose steps are those of no trace."""
+    """The same of a run with its log; None of a managed program, whose steps are those of no trace, and of many ranks."""
+    if result.spec.get("parallel") == AS_RECORDED:
+        return None
     if result.pages is not None and not (result.pages.get("step_op", np.zeros(0)) >= 0).any():
         return None
     return load_trace_of(result, base, own=own)

@@ -27,10 +27,13 @@ from gpusim.machine.topology.transfers import LinkFlow
 from gpusim.policies.placing import GroupExchange
 from gpusim.policies.registry import Registry
 from gpusim.programs import transforms
-from gpusim.programs.ranks.checked import check_degrees, check_order
+from gpusim.programs.ranks.degrees import check_degrees
+from gpusim.programs.ranks.described import recorded_waits
 from gpusim.programs.ranks.layout import RankLayout, parse_layout
-from gpusim.programs.ranks.matching import matched
+from gpusim.programs.ranks.matching import ABSENT, Members, matched
+from gpusim.programs.ranks.order import check_order
 from gpusim.programs.ranks.placement import group_exchanges, placed
+from gpusim.programs.ranks.recorded import RankPrograms
 from gpusim.programs.ranks.stragglers import Pace, by_rank, constant
 from gpusim.results.ranks import of_all
 from gpusim.results.result import Result
@@ -52,9 +55,18 @@ class RankProgram(NamedTuple):
 
 
 class DividedProgram(NamedTuple):
-    """The program of each rank and its GPU, by name and with its part of the host's memory."""
+    """The program of each rank and its GPU, by name and with its part of the host's memory.
 
-    layout: RankLayout
+    layout     that divides the program; None where each rank was recorded
+    members    (rank, group) -> ranks of the group
+    batches    of the recording that all ranks go through together; 0: not known
+    paces      of ranks whose kernels take longer
+    exchanges  of all ranks, each once
+    """
+
+    layout: RankLayout | None
+    members: Members
+    batches: int
     gpus: tuple[str, ...]
     programs: list[RankProgram]
     given: list[Profile]
@@ -62,33 +74,34 @@ class DividedProgram(NamedTuple):
     exchanges: list[GroupExchange]
 
     @property
-    def changing(self) -> dict[int, Pace]:
-        """Of ranks whose kernels take another time from some time on; the others' programs have it."""
-        return {rank: pace for rank, pace in self.paces.items() if constant(pace) is None}
-
-    def slower(self, rank: int) -> dict[str, Any]:
-        """How much longer the kernels of a rank take, as its result says it."""
-        if (pace := self.paces.get(rank)) is None:
-            return {}
-        same = constant(pace)
-        return {"slower": [list(step) for step in pace] if same is None else same}
-
-    @property
     def largest(self) -> int:
         """Bytes that the program of a rank holds at most."""
         return max(program.work.live_peak for program in self.programs)
 
+    @property
+    def changing(self) -> dict[int, Pace]:
+        """Of ranks whose kernels take another time from some time on; the others' programs have it."""
+        return {rank: pace for rank, pace in self.paces.items() if constant(pace) is None}
+
+    def known(self, rank: int) -> dict[str, Any]:
+        """What is known of a rank before it runs, as its result says it."""
+        said: dict[str, Any] = {"gpu": self.gpus[rank]}
+        if (pace := self.paces.get(rank)) is not None:
+            same = constant(pace)
+            said["slower"] = [list(step) for step in pace] if same is None else same
+        return said | ({ABSENT: True} if self.programs[rank].work.trace.meta.get(ABSENT) else {})
+
 
 def simulated_ranks(
-    trace: Trace, collectives: CollectiveTimes, layout: str, placement: str | Sequence[str], own: Registry, *,
+    trace: Trace | RankPrograms, collectives: CollectiveTimes, layout: str, placement: str | Sequence[str], own: Registry, *,
     slower: Mapping[str, Pace], memory: Memory, host_memory: Memory, share: str, fold: bool = False, **choices: Any,
 ) -> Result:  # fmt: skip
     """The ranks of a program, each on its GPU of the machine, as one result.  Ranks of one host share its memory evenly.
 
-    trace     of one GPU, as it was recorded
+    trace     of one GPU, as it was recorded, or that of each rank
     collectives  their times on the machine
-    layout    degrees of parallelism, as `programs.ranks.layout` reads them
-    own       the user's transforms
+    layout    degrees of parallelism, as `programs.ranks.layout` reads them; AS_RECORDED where each rank has its own trace
+    own       the user's transforms and policies
     slower    rank ("3") or GPU -> how much longer its kernels take, and from when on
     fold      simulate one rank of each pipeline stage for all like it
     choices   policies, seed and log as `engine.run.simulate.prepared` takes them, the same for all ranks
@@ -100,20 +113,16 @@ def simulated_ranks(
     ranks = _folded(ran, collectives, choices) if fold else None
     if ranks is None:
         ranks = simulate_ranks(
-            [program.work for program in ran.programs], ran.given, collectives.machine, ran.gpus, ran.layout.members,
+            [program.work for program in ran.programs], ran.given, collectives.machine, ran.gpus, ran.members,
             flow_by(collectives), ran.changing, **choices,
         )  # fmt: skip
-    done = of_all([
-        _kept(rank, {"gpu": gpu, **ran.slower(i)}, program)
-        for i, (rank, gpu, program) in enumerate(zip(ranks, ran.gpus, ran.programs, strict=True))
-    ])
+    said = recorded(trace) if isinstance(trace, RankPrograms) else [{}] * len(ranks)
+    done = of_all([_kept(rank, ran.known(i), ran.programs[i], said[i]) for i, rank in enumerate(ranks)])
     if not done.finished:
         return done
-    batch = round(done.metrics["makespan_ns"] / batches(ran.layout, trace))
-    return replace(
-        done, spec={**done.spec, "link_bytes": link_bytes(collectives, ran.gpus, ran.exchanges, ranks)},
-        metrics={**done.metrics, "batch_ns": batch},
-    )  # fmt: skip
+    passed = link_bytes(collectives, ran.gpus, ran.exchanges, ranks)
+    batch = {"batch_ns": round(done.metrics["makespan_ns"] / ran.batches)} if ran.batches else {}
+    return replace(done, spec={**done.spec, "link_bytes": passed}, metrics={**done.metrics, **batch})
 
 
 def _folded(ran: DividedProgram, collectives: CollectiveTimes, choices: Mapping[str, Any]) -> list[Result] | None:
@@ -121,6 +130,8 @@ def _folded(ran: DividedProgram, collectives: CollectiveTimes, choices: Mapping[
 
     Raises GpusimError for ranks that are not alike.
     """
+    if ran.layout is None:
+        raise unlike("each was recorded by itself")
     stage_of = [ran.layout.place(rank)[2] for rank in range(ran.layout.ranks)]
     first = [stage_of.index(stage) for stage in range(ran.layout.pipeline)]
     for rank, stage in enumerate(stage_of):
@@ -138,39 +149,47 @@ def _folded(ran: DividedProgram, collectives: CollectiveTimes, choices: Mapping[
     return [of_stage[stage] for stage in stage_of]
 
 
-def batches(layout: RankLayout, trace: Trace) -> int:
-    """Batches of the recording that all ranks go through together."""
+def _batches(layout: RankLayout, trace: Trace) -> int:
     return layout.data * layout.microbatches * (int(iterations(trace).max(initial=0)) + 1)
 
 
 def divided(
-    trace: Trace, collectives: CollectiveTimes, layout: str, placement: str | Sequence[str], own: Registry, *,
+    trace: Trace | RankPrograms, collectives: CollectiveTimes, layout: str, placement: str | Sequence[str], own: Registry, *,
     slower: Mapping[str, Pace], host_memory: Memory, share: str,
 ) -> DividedProgram:  # fmt: skip
     """The programs of all ranks; arguments as in `simulated_ranks`.
 
     Raises GpusimError for a layout that the program or the machine does not allow.
     """
-    machine, degrees, words = collectives.machine, parse_layout(layout), sharing.parse(share)
-    check_degrees(trace, degrees)
-    stages = [_stage(trace, degrees.transform(stage), own) for stage in range(degrees.pipeline)]
-    first = [_on_gpu(stage, machine.profile(machine.gpus[0]), words, 1.0).work for stage in stages]
-    kernels = max(int(work.duration[work.trace.activity == KERNEL].sum()) for work in first)
-    exchanges = group_exchanges(stages, degrees)
-    gpus = placed(collectives, degrees.ranks, placement, exchanges, kernels, own)
+    machine, words = collectives.machine, sharing.parse(share)
+    degrees = None if isinstance(trace, RankPrograms) else parse_layout(layout)
+    if isinstance(trace, RankPrograms):
+        members, traces = trace.members, list(trace.programs)
+    else:
+        assert degrees is not None
+        check_degrees(trace, degrees)
+        members, traces = degrees.members, of_all_ranks(trace, degrees, own)
+    exchanges = group_exchanges(traces, members)
+    busy = [_on_gpu(each, machine.profile(machine.gpus[0]), words, 1.0).work for each in {id(t): t for t in traces}.values()]
+    kernels = max(int(work.duration[work.trace.activity == KERNEL].sum()) for work in busy)
+    gpus = placed(collectives, len(traces), placement, exchanges, kernels, own)
     paces = by_rank(slower, gpus, machine.gpus)
     same = {rank: constant(pace) or 1.0 for rank, pace in paces.items()}
-    programs = [
-        _on_gpu(stages[degrees.place(rank)[2]], machine.profile(gpu), words, same.get(rank, 1.0))
-        for rank, gpu in enumerate(gpus)
-    ]
+    programs = [_on_gpu(traces[rank], machine.profile(gpu), words, same.get(rank, 1.0)) for rank, gpu in enumerate(gpus)]
     of_host = Counter(machine.host[gpu] for gpu in gpus)
     capacity = host_memory(max(program.work.live_peak for program in programs))
     given = [
         _with_host(program.profile, capacity, of_host[machine.host[gpu]])
         for program, gpu in zip(programs, gpus, strict=True)
     ]
-    return DividedProgram(degrees, gpus, programs, given, paces, exchanges)
+    batches = 0 if degrees is None or isinstance(trace, RankPrograms) else _batches(degrees, trace)
+    return DividedProgram(degrees, members, batches, gpus, programs, given, paces, exchanges)
+
+
+def of_all_ranks(trace: Trace, degrees: RankLayout, own: Registry) -> list[Trace]:
+    """The program of each rank; ranks of a stage have one object."""
+    stages = [_stage(trace, degrees.transform(stage), own) for stage in range(degrees.pipeline)]
+    return [stages[degrees.place(rank)[2]] for rank in range(degrees.ranks)]
 
 
 def check_program(trace: Trace, layout: str, own: Registry) -> None:
@@ -181,8 +200,7 @@ def check_program(trace: Trace, layout: str, own: Registry) -> None:
     degrees = parse_layout(layout)
     check_degrees(trace, degrees)
     if trace.exchanges:
-        stages = [_stage(trace, degrees.transform(stage), own) for stage in range(degrees.pipeline)]
-        programs = [stages[degrees.place(rank)[2]] for rank in range(degrees.ranks)]
+        programs = of_all_ranks(trace, degrees, own)
         check_order(programs, matched(programs, degrees.members))
 
 
@@ -195,10 +213,22 @@ def flow_by(collectives: CollectiveTimes) -> FlowOf:
     return flow
 
 
-def _kept(rank: Result, known: dict[str, Any], program: RankProgram) -> Result:
+def recorded(programs: RankPrograms) -> list[dict[str, int]]:
+    """Metrics of each rank that its recording tells."""
+    found = []
+    for program, waited in zip(programs.programs, recorded_waits(programs, programs.check()), strict=True):
+        timed = bool((program.duration > 0).any() and (program.time > 0).any())
+        found.append({
+            **({"recorded_ns": int(program.time.max())} if timed else {}),
+            **({"recorded_collective_wait_ns": waited} if timed and waited >= 0 else {}),
+        })  # fmt: skip
+    return found
+
+
+def _kept(rank: Result, known: dict[str, Any], program: RankProgram, said: Mapping[str, int]) -> Result:
     """The result of a rank with what is known of it here; one with a log keeps the program that ran."""
     spec, trace = {**rank.spec, **known}, program.work.trace
-    metrics = {**rank.metrics, **program.basis}
+    metrics = {**rank.metrics, **program.basis, **said}
     if rank.log is None:
         return replace(rank, spec=spec, metrics=metrics)
     return replace(rank, spec={**spec, "program_hash": trace.content_hash}, metrics=metrics, program=trace)

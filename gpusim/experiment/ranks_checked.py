@@ -11,10 +11,11 @@ from pathlib import Path
 from gpusim.base.defaults import LATER
 from gpusim.base.errors import ResultError
 from gpusim.engine.run.ranks import connections
-from gpusim.experiment.ranked import batches, collectives_of, divided, flow_by
+from gpusim.experiment.ranked import collectives_of, divided, flow_by
 from gpusim.machine.collectives.times import CollectiveTimes
 from gpusim.machine.topology import build
 from gpusim.policies.registry import SHIPPED, Registry
+from gpusim.programs.ranks.recorded import RankPrograms
 from gpusim.programs.ranks.stragglers import Pace
 from gpusim.referee import ranks
 from gpusim.referee.report import Findings, Report
@@ -23,10 +24,10 @@ from gpusim.results.result import Result
 from gpusim.trace.trace import Trace
 
 
-def check_ranks(result: Result, trace: Trace, collectives: CollectiveTimes, own: Registry = SHIPPED) -> Report:
+def check_ranks(result: Result, trace: Trace | RankPrograms, collectives: CollectiveTimes, own: Registry = SHIPPED) -> Report:
     """Recompute the result of each rank, and that of all from them, as one report that names the ranks.
 
-    trace        of one GPU, before it was divided
+    trace        of one GPU, before it was divided, or that of each rank
     collectives  their times on the machine that ran
 
     Raises GpusimError for a program or a machine that cannot be divided as it was.
@@ -40,8 +41,8 @@ def check_ranks(result: Result, trace: Trace, collectives: CollectiveTimes, own:
         slower=_paces(result), host_memory=lambda _: memory,
     )  # fmt: skip
     programs = [program.work.trace for program in ran.programs]
-    between = connections(programs, collectives.machine, ran.gpus, ran.layout.members, flow_by(collectives))
-    return _as_one(_whole(result, batches(ran.layout, trace)), ranks.check(result.ranks, programs, ran.given, between))
+    between = connections(programs, collectives.machine, ran.gpus, ran.members, flow_by(collectives))
+    return _as_one(_whole(result, ran.batches), ranks.check(result.ranks, programs, ran.given, between))
 
 
 def _paces(result: Result) -> dict[str, Pace]:
@@ -62,10 +63,10 @@ def collectives_for(result: Result, base: Path) -> CollectiveTimes:
 
 
 def _whole(result: Result, count: int) -> Report:
-    """Whether the result of all ranks, which have gone through so many batches, is made of theirs."""
+    """Whether the result of all ranks, which have gone through so many batches (0: not known), is made of theirs."""
     found, made = Findings(), of_all(result.ranks)
     expected = dict(made.metrics)
-    if made.finished:
+    if made.finished and count:
         expected["batch_ns"] = round(made.metrics["makespan_ns"] / count)
     for name in [name for name in expected if name in result.metrics]:
         found.count("metrics", 1)

@@ -21,7 +21,9 @@ from gpusim.machine.profile import Profile
 from gpusim.machine.topology.topology import Topology
 from gpusim.programs import transforms
 from gpusim.programs.managed.steps import ManagedProgram
+from gpusim.programs.ranks.layout import AS_RECORDED as AS_RANKED
 from gpusim.programs.ranks.layout import NO_LAYOUT
+from gpusim.programs.ranks.recorded import RankPrograms
 from gpusim.programs.ranks.stragglers import is_clock_file
 from gpusim.results.references import against
 from gpusim.results.result import Result
@@ -30,9 +32,9 @@ from gpusim.trace.trace import Trace
 
 
 def single(
-    source: Trace | ManagedProgram, machine: Profile | Topology, spec: RunSpec, *, use: tuple[Path, ...] = (),
+    source: Trace | ManagedProgram | RankPrograms, machine: Profile | Topology, spec: RunSpec, *, use: tuple[Path, ...] = (),
     given: Given = NOTHING, plan: Path | None = None, kernel_times: Path | None = None, bounds: bool = True,
-) -> tuple[Result, Trace | ManagedProgram]:  # fmt: skip
+) -> tuple[Result, Trace | ManagedProgram | RankPrograms]:  # fmt: skip
     """Run the program as `spec` says, whose names of trace and profile are words for the result only; answers the program
     that ran, too: transformed.
 
@@ -49,7 +51,9 @@ def single(
         raise GpusimError(f"{managed}: it runs under unified memory only", hint='say unified="driver"')
     if isinstance(source, ManagedProgram) and spec.transform != AS_RECORDED:
         raise GpusimError(f"{managed}, which no transform can change")
-    can = answers(source) if isinstance(source, Trace) else ALL
+    if isinstance(source, RankPrograms):
+        spec = _as_ranked(source, machine, spec)
+    can = answers(source) if isinstance(source, Trace) else source.answers if isinstance(source, RankPrograms) else ALL
     task = Task(
         "", answerable(spec, can), Path(), Path(), use, Path(), spec.log, plan=plan, kernel_times=kernel_times, given=given,
         clocks=Path(spec.stragglers) if is_clock_file(spec.stragglers) else None,
@@ -71,11 +75,23 @@ def single(
     return against(done, keys, times.get), source
 
 
+def _as_ranked(source: RankPrograms, machine: Profile | Topology, spec: RunSpec) -> RunSpec:
+    """The run of programs of many ranks.  Raises GpusimError for what they cannot be combined with."""
+    recorded = f"'{spec.trace}' was recorded on {len(source.programs)} ranks"
+    if isinstance(machine, Profile):
+        raise GpusimError(f"{recorded}, and {spec.profile} is one GPU", hint='name a machine of several: on="hgx-h100"')
+    for axis, plain in (("parallel", NO_LAYOUT), ("transform", AS_RECORDED)):
+        if getattr(spec, axis) != plain:
+            raise GpusimError(f"{recorded}: {axis} changes the program of one GPU", hint=f"leave out {axis}")
+    return replace(spec, parallel=AS_RANKED)
+
+
 def _runner(
-    source: Trace | ManagedProgram, machine: Profile | Topology, spec: RunSpec, kernel_times: Path | None
+    source: Trace | ManagedProgram | RankPrograms, machine: Profile | Topology, spec: RunSpec, kernel_times: Path | None
 ) -> Callable[[Task], Result]:
     """What carries out a run of this program on this machine.  Raises GpusimError where one of them is not of several GPUs."""
     if isinstance(machine, Profile):
+        assert not isinstance(source, RankPrograms), "refused before"
         if spec.parallel != NO_LAYOUT:
             alone = f"{spec.profile} is one GPU, which cannot be shared by ranks"
             raise GpusimError(alone, hint='name a machine: on="hgx-h100"')

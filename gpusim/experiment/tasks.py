@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpusim.base.defaults import LATER
-from gpusim.base.yaml.find import is_managed
+from gpusim.base.yaml.find import is_managed, is_of_ranks
 from gpusim.base.yaml.values import NONE, Capacity, PolicySpec
 from gpusim.experiment import answerable
 from gpusim.experiment.key import Code, file_hash, origins, run_key
@@ -135,7 +135,9 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False, runs: Sequence
     e = loaded.experiment
     can = {name: answerable.of_file(file) for name, file in loaded.traces.items()}
     asked = expand(e, allow_large) if runs is None else runs
-    specs = list(dict.fromkeys(answerable.answerable(spec, can[spec.trace]) for spec in asked))
+    specs = list(dict.fromkeys(
+        answerable.as_ranked(answerable.answerable(spec, can[spec.trace]), loaded.traces[spec.trace]) for spec in asked
+    ))  # fmt: skip
     code = Code(own=loaded.own)
     files = {path: file_hash(path) for path in loaded.profiles.values()}
     files |= {path: read(path).content_hash if is_managed(path) else file_hash(path) for path in loaded.traces.values()}
@@ -183,7 +185,8 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False, runs: Sequence
         loaded.own.get("defrag", defrag).check(loaded.own.get("place", place))
     made = GridPlan(out, grid, tuple(references.values()), _keys(no_limit), _keys(oracle), _keys(searched))
     for trace, chain in dict.fromkeys((task.trace, task.spec.transform) for task in made.waiting()):
-        read(trace, chain, loaded.own)  # a mistake in it is told once, before anything runs, and not by every run
+        if not is_of_ranks(trace):  # which was read to find what it answers
+            read(trace, chain, loaded.own)  # a mistake in it is told once, before anything runs, and not by every run
     return made
 
 

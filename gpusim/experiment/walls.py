@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpusim.base.files import write_json
-from gpusim.base.yaml.find import is_managed
+from gpusim.base.yaml.find import is_managed, is_of_ranks
 from gpusim.base.yaml.values import NONE
 from gpusim.results.folder import MACHINE, said_of_machine
 
@@ -76,7 +76,7 @@ def events(tasks: Iterable[Task]) -> int:
     counts: dict[Path, int] = {}
     total = 0
     for task in tasks:
-        if is_managed(task.trace):
+        if is_managed(task.trace) or is_of_ranks(task.trace):
             return 0
         if task.trace not in counts:
             counts[task.trace] = load_meta(task.trace)[0]["kind"]  # rows of the table of events

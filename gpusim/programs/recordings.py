@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from gpusim.base.errors import TraceError, suggest
+from gpusim.trace.importers.chakra_nodes import is_protobuf
 from gpusim.trace.importers.libcachesim import is_binary
 from gpusim.trace.importers.recording import Progress, open_recording, read_bytes
 from gpusim.trace.trace import Trace
@@ -77,6 +78,11 @@ FORMATS: dict[str, RecordingFormat] = {
         "PyTorch execution trace (ExecutionTraceObserver); the Kineto trace of the run adds the times",
         lambda head: head.lstrip()[:1] == b"{" and b'"schema"' in head[:4096] and b'"nodes"' in head,
         streams=True,
+    ),
+    "chakra": RecordingFormat(
+        "trace.importers.chakra",
+        "Chakra graph of MLCommons, protobuf or JSON: operators, run times, dependencies, collectives; no tensors",
+        lambda head: b'"workload_graph"' in head[:4096] or is_protobuf(head),
     ),
     "libcachesim": RecordingFormat(
         "trace.importers.libcachesim",
@@ -163,11 +169,6 @@ _REFUSED: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
         "a gpusim trace (.npz) needs no import",
     ),
     (
-        lambda head: b'"workload_graph"' in head[:4096] or b"\x06schema" in head[:16],  # JSON, protobuf
-        "a Chakra graph holds operators, run times and dependencies, but neither allocations nor frees to replay",
-        "import the PyTorch execution trace and the Kineto trace that it was made from",
-    ),
-    (
         lambda head: head[:1] == b"\n" and min(head[1:4096], default=9) < 9,  # a protobuf's first field, and no text
         "a Perfetto trace is read back only where gpusim export has written it",
         "torch.profiler's export_chrome_trace writes the JSON that is imported",
@@ -186,22 +187,26 @@ def import_trace(
     path = Path(path)
     if format is not None and format not in FORMATS:
         raise TraceError(f"there is no trace format '{format}'", str(path), suggest(format, FORMATS))
-    name = format or _recognise(path)
-    reader = import_module(f"gpusim.{FORMATS[name].module}").read
+    name = format or recognised(path)
+    trace: Trace = reading(path, name, import_module(f"gpusim.{FORMATS[name].module}").read, progress, options)
+    return trace
+
+
+def reading(path: Path, name: str, reader: Callable[..., Any], progress: Progress | None, options: Mapping[str, Any]) -> Any:
+    """What a reader of a format makes of a file, with options as values or as text.  Raises TraceError."""
     _, _, *known = inspect.signature(reader).parameters.values()
     defaults = {parameter.name: parameter.default for parameter in known}
+    given = dict(options)
     for option, value in options.items():
         if option not in defaults:
             hint = "--with is for PyTorch execution traces" if option == "kineto" else suggest(option, defaults)
             raise TraceError(f"the importer '{name}' has no option '{option}'", str(path), hint)
         if isinstance(value, str):
-            options[option] = _as(defaults[option], option, value, str(path))
+            given[option] = _as(defaults[option], option, value, str(path))
     if not FORMATS[name].streams:
-        trace: Trace = reader(read_bytes(path, progress=progress), str(path), **options)
-        return trace
+        return reader(read_bytes(path, progress=progress), str(path), **given)
     with open_recording(path, progress=progress) as file:
-        trace = reader(file, str(path), **options)
-        return trace
+        return reader(file, str(path), **given)
 
 
 def _as(default: Any, option: str, text: str, path: str) -> Any:
@@ -215,7 +220,8 @@ def _as(default: Any, option: str, text: str, path: str) -> Any:
         raise TraceError(f"the option {option}='{text}' is not a {number}", path) from None
 
 
-def _recognise(path: Path) -> str:
+def recognised(path: Path) -> str:
+    """The format that a file's content tells.  Raises TraceError."""
     with open_recording(path) as file:
         head = file.read(HEAD)
     if not head.strip():

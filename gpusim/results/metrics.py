@@ -23,7 +23,8 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "memory": ("allocator",), "fragmentation": ("allocator",), "bounds": ("allocator",),
 }  # fmt: skip
 _NEEDS_OF: dict[str, tuple[str, ...]] = {
-    "kernels": (), "events": (), "duration_error": ("flops",), "bound_swap_in_bytes": ("accesses",),
+    "kernels": (), "events": (), "collective_wait_ns": (), "recorded_collective_wait_ns": (),
+    "duration_error": ("flops",), "bound_swap_in_bytes": ("accesses",),
     **dict.fromkeys(("bound_no_limit_ns", "bound_oracle_ns", "bound_best_plan_ns"), ("times",)),
 }  # fmt: skip
 _LABELS = {"touched_per_s": "throughput", "batch_ns": "time per batch"}  # where the name without its unit says too little
@@ -158,6 +159,8 @@ METRICS: dict[str, Metric] = {
         ("program_d2h_bytes", "B", NEITHER, "Copied from device to host memory by the program itself."),
         ("collective_bytes", "B", NEITHER, "Sent to other GPUs by the program's collectives and copies."),
         ("collective_wait_ns", "ns", LOWER, "Time for which the program's collectives waited for other ranks."),
+        ("recorded_collective_wait_ns", "ns", NEITHER,
+         "The same in the recording of a rank: what its collectives took longer than on the rank that came last."),
         ("nvme_read_bytes", "B", NEITHER, "Read from disk by the program itself."),
         ("nvme_written_bytes", "B", NEITHER, "Written to disk by the program itself."),
         ("program_transfer_ns", "ns", LOWER, "Time of the program's own copies, collectives and disk accesses, added up."),

@@ -12,7 +12,7 @@ from gpusim.results.result import Result
 SPANS = ("makespan_ns", "batch_ns", "recorded_ns", "device_ns", "recorded_device_ns")
 """They end with the last rank."""
 _LEVELS = ("_peak_bytes", "_current_bytes", "_at_peak_bytes")
-_OF_RANK = ("gpu", "slower")
+_OF_RANK = ("gpu", "slower", "absent")
 """Keys of a rank's spec that all ranks together do not have."""
 
 
@@ -20,14 +20,16 @@ def of_all(ranks: Sequence[Result]) -> Result:
     """One result for ranks that ran together, which it keeps.
 
     It takes as long as the last rank and holds as much as the fullest, whose timeline it has; traffic and counts are sums,
-    all other times and shares are means over ranks.  What failed is the first failure of a rank.
+    all other times and shares are means over ranks.  What failed is the first failure of a rank.  Ranks that were not recorded
+    count for nothing.
     """
+    here = [rank for rank in ranks if not rank.spec.get("absent")]
     fullest = max(ranks, key=lambda rank: rank.metrics.get("reserved_peak_bytes", 0))
     failed = [(i, rank) for i, rank in enumerate(ranks) if rank.failure is not None]
     first = min(failed, key=lambda found: found[1].failure.get("time_ns", 0) if found[1].failure else 0) if failed else None
-    names = dict.fromkeys(name for rank in ranks for name in rank.metrics)
+    names = dict.fromkeys(name for rank in here for name in rank.metrics)
     oracles = list(dict.fromkeys(kind for rank in ranks for kind in rank.spec.get("oracles", ())))
-    metrics = {name: _over(name, [rank.metrics[name] for rank in ranks if name in rank.metrics]) for name in names}
+    metrics = {name: _over(name, [rank.metrics[name] for rank in here if name in rank.metrics]) for name in names}
     return Result(
         spec={**{k: v for k, v in ranks[0].spec.items() if k not in _OF_RANK}, "oracles": oracles},
         outcome=next((rank.outcome for rank in ranks if rank.outcome in ("oom", "host_oom")), ranks[0].outcome),

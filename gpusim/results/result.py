@@ -98,7 +98,8 @@ class Result:
     def logged(self) -> bool:
         """True when it has what a timeline is made from: an event log, of pages or of each rank, too."""
         if self.ranks:
-            return all(rank.log is not None and len(rank.log) and rank.program is not None for rank in self.ranks)
+            here = [rank for rank in self.ranks if not rank.spec.get("absent")]  # one that was not recorded does nothing
+            return all(rank.log is not None and len(rank.log) and rank.program is not None for rank in here)
         return (self.log is not None and len(self.log) > 0) or self.pages is not None
 
     @property

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpusim.base.text import table as text_table
+from gpusim.programs.ranks.layout import AS_RECORDED
 from gpusim.results.result import Result
 from gpusim.show.view import contenders, ending, human, main_metric, run_name, value, varying
 
 COLUMNS = {
     "time": "makespan_ns", "kernels run": "compute_busy_ns", "stalls": "stall_ns",
-    "exchanges wait, summed": "collective_wait_ns", "sends": "collective_bytes", "holds at most": "reserved_peak_bytes",
-    "swaps in": "h2d_bytes",
+    "exchanges wait, summed": "collective_wait_ns", "recorded": "recorded_collective_wait_ns", "sends": "collective_bytes",
+    "holds at most": "reserved_peak_bytes", "swaps in": "h2d_bytes",
 }  # fmt: skip
 """Heading -> metric."""
 
@@ -25,7 +26,11 @@ def rows(result: Result) -> list[dict[str, str]]:
         if i + 1 == len(said) or said[i + 1] != row:
             shown.append({"ranks": _numbers(first, i), "on": _gpus(result.ranks[first : i + 1]), **row})
             first = i + 1
-    empty = [name for name in COLUMNS if all(row[name] in ("-", "0 B", "0 s", "0 ns") for row in shown)]
+    untimed = "times" in result.spec.get("unanswered", ())
+    empty = [
+        name for name, metric in COLUMNS.items()
+        if (untimed and metric.endswith("_ns")) or all(row[name] in ("-", "0 B", "0 s", "0 ns") for row in shown)
+    ]
     return [{name: text for name, text in row.items() if name not in empty} for row in shown]
 
 
@@ -36,12 +41,16 @@ def of_ranks(results: Sequence[Result]) -> str:
     if not known:
         return ""
     best = min(known, key=lambda pair: pair[0])[1]
-    name = run_name(best, varying(results)) if len(results) > 1 else str(best.spec.get("parallel", ""))
+    layout = str(best.spec.get("parallel", ""))
+    alone = str(best.spec.get("trace", "")) if layout == AS_RECORDED else layout
+    name = run_name(best, varying(results)) if len(results) > 1 else alone
     shown = rows(best)
-    return f"Ranks of {name}\n{text_table(shown, [*shown[0]])}"
+    return f"Ranks of {name}\n{text_table(shown, [*dict.fromkeys(column for row in shown for column in row)])}"
 
 
 def _row(rank: Result) -> dict[str, str]:
+    if rank.spec.get("absent"):
+        return {**dict.fromkeys(COLUMNS, "-"), "ends": "not recorded"}
     numbers = {name: human(metric, rank.metrics.get(metric)) for name, metric in COLUMNS.items()}
     return numbers | ({"ends": ending(rank)} if not rank.finished else {})
 

@@ -2,7 +2,8 @@
 
     kind    one of KINDS, or send or receive
     group   the ranks that take part: a name ("tensor", "data"), or their numbers ("0,1,2,3"); of send and receive the other
-            one, as steps along a name ("pipeline+1", "pipeline-1") or a number
+            one, as steps along a name ("pipeline+1", "pipeline-1") or a number; numbers may end with the name of their
+            communicator ("0,1,2,3@7") where the same ranks have several
     bytes   of the whole: what an all-reduce sums and a broadcast sends, what an all-gather has made in the end, what a
             reduce-scatter begins with, what a rank has before an all-to-all; of send and receive what is sent
 """
@@ -16,7 +17,7 @@ from gpusim.base.errors import TraceError, shown, suggest
 
 SEND, RECEIVE = "send", "receive"
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "barrier")
-_GROUP = re.compile(r"[a-z]\w*([+-]\d+)?|\d+(,\d+)*")
+_GROUP = re.compile(r"[a-z]\w*([+-]\d+)?|\d+(,\d+)*(@[\w.:-]+)?")
 _HINT = "an exchange is written as 'all_reduce tensor 104857600'"
 
 
@@ -26,6 +27,11 @@ class Exchange(NamedTuple):
     kind: str
     group: str
     size: int
+
+
+def communicator(group: str) -> str:
+    """The name of a group's communicator, "" where there is one for these ranks."""
+    return group.partition("@")[2]
 
 
 def exchange_text(kind: str, group: str, size: int) -> str:

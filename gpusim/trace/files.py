@@ -36,6 +36,9 @@ _NPY = re.compile(
     rb"\x93NUMPY\x01\x00..\{'descr': '([<|]i[1248]|<f8)', 'fortran_order': False, 'shape': \((\d{1,15}),\), \} *\n",
     re.DOTALL,
 )
+RANKS = "ranks.json"
+"""Member of a file with the programs of many ranks (`programs.ranks.files`)."""
+_OF_RANKS = "it has the programs of many ranks, which `gpusim run` takes; import the recording of one rank alone for a trace"
 _NOT_A_TRACE = "import it with `gpusim import` if it is another program's recording"
 
 
@@ -60,6 +63,19 @@ def load_trace(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> T
         return _read(file, str(path), max_bytes)
 
 
+def trace_bytes(trace: Trace) -> bytes:
+    """What the trace's file holds."""
+    held = io.BytesIO()
+    _write(trace, held)
+    return held.getvalue()
+
+
+def trace_of(data: bytes, path: str) -> Trace:
+    """The trace of a file with these bytes, inside of the file at `path`.  Raises TraceError as `load_trace` does."""
+    with _opened(io.BytesIO(data)) as file:
+        return _read(file, path, MAX_BYTES)
+
+
 def load_meta(path: str | os.PathLike[str]) -> tuple[dict[str, int], dict[str, Any]]:
     """Of a trace file the rows (of its columns `size`, `kind` and `op`) and the meta alone, in a fraction of the time.
 
@@ -67,13 +83,14 @@ def load_meta(path: str | os.PathLike[str]) -> tuple[dict[str, int], dict[str, A
     """
     with _opened(Path(path)) as file:
         if _HEADER not in file.namelist():
-            raise TraceError("this file is not a trace: it has no header", str(path), _NOT_A_TRACE)
+            hint = _OF_RANKS if RANKS in file.namelist() else _NOT_A_TRACE
+            raise TraceError("this file is not a trace: it has no header", str(path), hint)
         header = _header(file.read(_HEADER), str(path))
         return header["rows"], header["meta"]
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+def _opened(path: Path | BinaryIO) -> Iterator[zipfile.ZipFile]:
     """The zip file; what goes wrong inside is a TraceError."""
     try:
         with zipfile.ZipFile(path) as file:
@@ -139,7 +156,7 @@ def _narrow(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _read(file: zipfile.ZipFile, path: str, max_bytes: int) -> Trace:
     members = {info.filename: info for info in file.infolist()}
     if _HEADER not in members:
-        raise TraceError("this file is not a trace: it has no header", path, _NOT_A_TRACE)
+        raise TraceError("this file is not a trace: it has no header", path, _OF_RANKS if RANKS in members else _NOT_A_TRACE)
     if members[_HEADER].file_size > _MAX_HEADER:
         raise TraceError("the trace's header is larger than 64 MiB", path)
     header = _header(file.read(_HEADER), path)

@@ -101,18 +101,21 @@ def cut(t: Trace, size: int) -> Trace:
     sizes = np.full(first[-1], size)
     sizes[first[1:] - 1] = t.size - size * (counts - 1)
     held = (t.kind == ALLOC) | (t.kind == FREE)
-    times = np.where(held, counts[np.where(held, t.arg, 0)], 1)
+    times = np.ones(t.events, np.int64)
+    times[held] = counts[t.arg[held]]
     event, part = np.repeat(np.arange(t.events), times), _within(times)
     held = held[event]
     where = {"read": t.read_id, "write": t.write_id}
     spread = {side: _spread(first, ids)[1] for side, ids in where.items()}
     starts = {side: np.concatenate([[0], np.cumsum(counts[ids])])[getattr(t, f"{side}_start")] for side, ids in where.items()}
     arg = np.where(held, first[np.where(held, t.arg[event], 0)] + part, t.arg[event])
+    nbytes, allocated = t.bytes[event], t.kind[event] == ALLOC
+    nbytes[allocated] = sizes[arg[allocated]]
     made = {
         "size": sizes, "category": np.repeat(t.category, counts),
         "kind": t.kind[event], "arg": arg, "stream": t.stream[event], "time": t.time[event],
         "addr": np.where(held & (t.addr[event] >= 0), t.addr[event] + part * size, t.addr[event]),
-        "bytes": np.where(t.kind[event] == ALLOC, sizes[np.where(held, arg, 0)], t.bytes[event]),
+        "bytes": nbytes,
         "read_start": starts["read"], "read_id": spread["read"], "write_start": starts["write"], "write_id": spread["write"],
     }  # fmt: skip
     for column in made.values():

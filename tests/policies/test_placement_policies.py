@@ -140,8 +140,8 @@ def program(*texts: str) -> Trace:
 @pytest.mark.hand_worked
 def test_what_ranks_exchange_is_read_from_their_programs() -> None:
     layout = RankLayout(tensor=2, pipeline=2)
-    stages = [program("all_reduce tensor 8", "send pipeline+1 16"), program("all_reduce tensor 8", "receive pipeline-1 16")]
-    assert group_exchanges(stages, layout) == [
+    first, last = program("all_reduce tensor 8", "send pipeline+1 16"), program("all_reduce tensor 8", "receive pipeline-1 16")
+    assert group_exchanges([first, first, last, last], layout.members) == [
         GroupExchange("tensor", "all_reduce", 8, (0, 1)), GroupExchange("pipeline+1", "send", 16, (0, 2), beside=True),
         GroupExchange("pipeline+1", "send", 16, (1, 3), beside=True), GroupExchange("tensor", "all_reduce", 8, (2, 3)),
     ]  # fmt: skip

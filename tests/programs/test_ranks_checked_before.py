@@ -10,33 +10,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from gpusim.base.errors import GpusimError, TraceError
+from gpusim.base.errors import GpusimError
 from gpusim.base.yaml.find import find
 from gpusim.cli.app import app
-from gpusim.programs.ranks.checked import attention_heads, check_degrees, check_order, model_blocks
+from gpusim.programs.ranks.degrees import attention_heads, check_degrees, model_blocks
 from gpusim.programs.ranks.layout import RankLayout
-from gpusim.programs.ranks.matching import matched
-from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace, save_trace
-from gpusim.trace.trace import COLLECTIVE, Trace
+from gpusim.trace.trace import COLLECTIVE
 
 ROOT = Path(__file__).parents[2]
-
-
-def calls(*texts: str, streams: tuple[int, ...] = ()) -> Trace:
-    """A kernel, and collectives on one stream or on these."""
-    build = TraceBuilder("calls")
-    tensor = build.alloc(1024)
-    build.op("kernel", (), (tensor,), duration=1000)
-    for i, text in enumerate(texts):
-        on = streams[i] if streams else 0
-        build.op("call", (tensor,), (tensor,), read_bytes=8, activity=COLLECTIVE, exchange=text, stream=on)
-    build.free(tensor)
-    return build.finish()
-
-
-def ordered(*programs: Trace) -> None:
-    check_order(programs, matched(programs, RankLayout(data=len(programs)).members))
 
 
 def test_what_a_degree_has_to_divide_is_read_from_the_trace() -> None:
@@ -50,34 +32,6 @@ def test_what_a_degree_has_to_divide_is_read_from_the_trace() -> None:
     with pytest.raises(GpusimError, match="pipeline=8 does not divide the 12 blocks") as error:
         check_degrees(gpt2, RankLayout(pipeline=8))
     assert error.value.hint == "one of 2, 3, 4, 6, 12"
-
-
-def test_collectives_in_one_order_on_all_ranks_come_about() -> None:
-    ordered(calls("all_reduce 0,1 8", "all_gather 0,1 16"), calls("all_reduce 0,1 8", "all_gather 0,1 16"))
-    ordered(calls("all_reduce 0,1 8", "all_reduce 0,2 16"), calls("all_reduce 0,1 8"), calls("all_reduce 0,2 16"))
-
-
-@pytest.mark.hand_worked
-def test_ranks_that_wait_for_each_other_in_a_ring_are_named() -> None:
-    ring = (
-        calls("all_reduce 0,1 8", "all_reduce 0,2 16"), calls("all_reduce 1,2 24", "all_reduce 0,1 8"),
-        calls("all_reduce 0,2 16", "all_reduce 1,2 24"),
-    )  # fmt: skip
-    with pytest.raises(TraceError) as error:
-        ordered(*ring)
-    said = error.value.message
-    assert said.startswith("the ranks wait for each other for ever: ")
-    for rank, own, other in ((0, 8, 24), (1, 24, 16), (2, 16, 8)):
-        waits = f"rank {rank} waits in all_reduce of {own} bytes (its operator 1) for rank {(rank + 1) % 3}, which is in "
-        assert f"{waits}all_reduce of {other} bytes (its operator 1)" in said
-
-
-@pytest.mark.hand_worked
-def test_on_streams_of_their_own_they_do_not_wait() -> None:
-    crossed = ("all_reduce 0,1 8", "all_reduce 1,0 16")
-    with pytest.raises(TraceError, match="wait for each other for ever"):
-        ordered(calls(*crossed), calls(*crossed[::-1]))
-    ordered(calls(*crossed, streams=(0, 1)), calls(*crossed[::-1], streams=(1, 0)))
 
 
 def machine(folder: Path, pattern: str, other: str) -> str:

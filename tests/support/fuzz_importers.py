@@ -21,6 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 import numpy as np
+from chakra_graphs import ALL_REDUCE, COLLECTIVE, COMP, SEND, graph, node
 from damaged import HOSTILE, HUGE, damaged_bytes, damaged_lines, damaged_tree, outcome, text
 from nsys_exports import NEW, OLD, Export
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2
@@ -101,11 +102,23 @@ TREES: dict[str, list[Any]] = {
             _attrs(3, 2, [_tensor(1)], [_tensor(2)]), _attrs(2, 1, [_tensor(2)], [_tensor(3)]), _attrs(1, 1, [], []),
         ]},
     ],
+    "chakra": [{"workload_graph": [
+        {"Id": 1, "Name": "mm", "NodeType": 4, "data_deps": [], "runtime": 9, "is_cpu_op": False},
+        {"Id": 2, "Name": "ar", "NodeType": 7, "data_deps": [1], "is_cpu_op": False, "comm_type": 0, "comm_size": 64},
+        {"Id": 3, "Name": "s", "NodeType": 5, "data_deps": [2], "is_cpu_op": False, "comm_dst": 1, "comm_size": 64},
+        {"Id": 4, "Name": "step", "NodeType": 4, "data_deps": [3, 2], "runtime": 5, "is_cpu_op": True},
+    ]}],
     "memory-timeline": [
         [[-1, 0, 8, 0], [0, 1, 8, 4], [5, 2, 8, 4], [6, 3, -8, 4]], [[-1, 1, 8, 7], [5, 2, 8, 4], [7, 3, -8, 5]],
     ],
 }  # fmt: skip
 
+GRAPH = graph(
+    node(1, "mm", COMP, us=9, is_cpu_op=False, num_ops=10**9, tensor_size=4096),
+    node(4, "step", COMP, [3, 2], 5, is_cpu_op=True),
+    node(2, "ar", COLLECTIVE, [1], 9, is_cpu_op=False, comm_type=ALL_REDUCE, comm_size=64, pg_name="tp"),
+    node(3, "s", SEND, [2], is_cpu_op=False, comm_dst=1, comm_size=64),
+)
 RECORDING = [
     {"ops": ["mm", "add"], "modules": ["layer"], "workload": "tiny"}, ["a", 7, 100, "param", "cpu"], ["p", "step0.fwd"],
     ["a", 9, 50, "step0.fwd", "cpu"], ["o", 0, [7], [9], 100, 50, 1000, "bfloat16", 0], ["z", 9, 60], ["f", 7],
@@ -219,7 +232,9 @@ def write(format: str, random: Random, path: Path) -> None:
     if format == "nsys":
         return _nsys(random, path)
     structured = random.random() < 0.75
-    if format in TREES:
+    if format == "chakra" and random.random() < 0.5:
+        data, structured = GRAPH, False
+    elif format in TREES:
         tree = random.choice(TREES[format])
         data = text(damaged_tree(tree, random) if structured else tree).encode()
     elif format in JSON_LINES:

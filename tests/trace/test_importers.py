@@ -297,8 +297,8 @@ def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
     refused(tmp_path, b"PK\x03\x04rest", "zip file", "needs no import")
     refused(tmp_path, b"\x1f\x8bnot gzip", "gzip data is cut short or damaged")
     graph = b"\x5e\x12\x10\n\x06schema\xea\x01\x051.0.1\x12\t\n\x03pidh\xa6\xff\x06"  # how the protobuf form begins
-    refused(tmp_path, graph, "Chakra graph", "import the PyTorch execution trace")
-    refused(tmp_path, '{"schema": "x", "workload_graph": []}', "Chakra graph")
+    refused(tmp_path, graph, "not one of a Chakra graph", "as its converters write it")
+    refused(tmp_path, '{"schema": "x", "workload_graph": []}', "the graph has no operators")
     refused(tmp_path, recording(), "no option 'kineto'", "--with is for PyTorch execution traces", kineto="k.json")
     refused(tmp_path, "x", "no trace format 'recoder'", "did you mean 'recorder'", format="recoder")
     refused(tmp_path, recording(), "no option 'devise'", format="recorder", devise=1)

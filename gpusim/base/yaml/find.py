@@ -12,10 +12,11 @@ KINDS: dict[str, tuple[str, tuple[str, ...], type[GpusimError]]] = {
     "profile": ("hardware_profiles", (".yaml", ".yml"), ProfileError),
     "machine": ("hardware_profiles/machines", (".yaml", ".yml"), ProfileError),
     "trace": ("traces", (".npz",), TraceError),
+    "program of ranks": ("traces", (".ranks",), TraceError),
     "managed program": ("traces/programs", (".yaml", ".yml"), TraceError),
     "experiment": ("experiments", (".yaml", ".yml"), GpusimError),
 }
-RUNS = ("trace", "managed program")  # the kinds that an experiment's `trace` may name
+RUNS = ("trace", "program of ranks", "managed program")  # the kinds that an experiment's `trace` may name
 
 _LONGEST = 255  # bytes of a file's name
 _PACKAGE = Path(__file__).resolve().parents[2]
@@ -50,6 +51,11 @@ def find_run(name: str, base: Path | None = None) -> Path:
 def is_managed(file: Path) -> bool:
     """Whether this file of an experiment's `trace` is a managed program and no recorded trace."""
     return file.suffix in KINDS["managed program"][1]
+
+
+def is_of_ranks(file: Path) -> bool:
+    """Whether this file of an experiment's `trace` holds the programs of many ranks."""
+    return file.suffix in KINDS["program of ranks"][1]
 
 
 def _find(kinds: tuple[str, ...], name: str, base: Path | None) -> Path:

@@ -29,7 +29,7 @@ def verb(
     from gpusim import referee
     from gpusim.cli.report import refresh
     from gpusim.cli.show import say_missing
-    from gpusim.experiment.ran import load_machine_of, load_trace_of, own_times_of
+    from gpusim.experiment.ran import load_machine_of, load_source_of, load_trace_of, own_times_of
     from gpusim.experiment.ranks_checked import check_ranks, collectives_for
     from gpusim.referee import pages
     from gpusim.results.folder import RUNS, load_folder, load_result, mark_checked, run_folders
@@ -42,7 +42,7 @@ def verb(
         if "unified" in result.spec:
             report = pages.check(result)
         elif result.ranks:
-            report = check_ranks(result, load_trace_of(result, folder, trace, own), collectives_for(result, folder), own)
+            report = check_ranks(result, load_source_of(result, folder, trace, own), collectives_for(result, folder), own)
         else:
             machine = load_machine_of(result, folder)
             program = load_trace_of(result, folder, trace, own)

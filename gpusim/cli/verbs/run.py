@@ -275,12 +275,12 @@ def _count(number: int, what: str) -> str:
 
 def _recorded_segments(loaded: Loaded) -> None:
     """Of recordings with addresses: first, how exactly the model of their allocator repeats them."""
-    from gpusim.base.yaml.find import is_managed
+    from gpusim.base.yaml.find import is_managed, is_of_ranks
     from gpusim.experiment.tasks import read_trace
     from gpusim.studies.fragmentation.fidelity import in_words
 
     for name, file in loaded.traces.items():
-        if is_managed(file):
+        if is_managed(file) or is_of_ranks(file):
             continue
         if words := in_words(read_trace(file)):
             typer.echo(f"Baseline of {name}: {words[0].lower()}{words[1:]}\n")

@@ -17,7 +17,7 @@ MOST_ROWS = 12  # of a table of phases or operators
 
 def verb(name: Trace = "", *, json: Json = False) -> None:
     """What is in a trace or managed program; without a name, the shipped ones in a line each."""
-    from gpusim.base.yaml.find import find, find_run, is_managed, names
+    from gpusim.base.yaml.find import find, find_run, is_managed, is_of_ranks, names
     from gpusim.policies.place.parts.packing.plan import static_bounds
     from gpusim.trace import stats
     from gpusim.trace.files import load_trace
@@ -28,6 +28,12 @@ def verb(name: Trace = "", *, json: Json = False) -> None:
         return
     if is_managed(file := find_run(name)):
         emit([_of_program(file)], json)
+        return
+    if is_of_ranks(file):
+        from gpusim.programs.ranks.described import describe
+        from gpusim.programs.ranks.files import load_ranks
+
+        emit(describe(load_ranks(file)), json)
         return
     trace = load_trace(file)
     found = stats.describe(trace)

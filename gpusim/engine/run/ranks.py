@@ -13,8 +13,8 @@ from gpusim.machine.topology.connections import Connections, Meeting
 from gpusim.machine.topology.sharing import SharedLinks, shared
 from gpusim.machine.topology.topology import Topology
 from gpusim.machine.topology.transfers import LinkFlow
-from gpusim.programs.ranks.checked import check_order
 from gpusim.programs.ranks.matching import Matched, Members, matched
+from gpusim.programs.ranks.order import check_order
 from gpusim.results.result import Result
 from gpusim.trace.exchanges import RECEIVE, SEND
 from gpusim.trace.trace import Trace
@@ -58,7 +58,7 @@ def connections(
     gpus      of each rank, by name
     members   (rank, group) -> ranks of the group, as `programs.ranks.layout.RankLayout.members`
 
-    Raises TraceError where the exchanges of the ranks do not match, or wait for each other for ever.
+    Raises TraceError where the exchanges of the ranks do not match, or where ranks wait for each other for ever.
     """
     links = shared(machine, gpus)
     found = matched(programs, members)
@@ -68,7 +68,8 @@ def connections(
 
 def _meeting(one: Matched, gpus: Sequence[str], links: SharedLinks, flow_of: FlowOf) -> Meeting:
     flow = flow_of(one.kind, one.size, [gpus[rank] for rank in one.ranks])
-    return meeting(one.kind, tuple(zip(one.ranks, one.operators, strict=True)), flow, links)
+    members = tuple((rank, operator) for rank, operator in zip(one.ranks, one.operators, strict=True) if operator >= 0)
+    return meeting(one.kind, members, flow, links)
 
 
 def meeting(kind: str, members: tuple[tuple[int, int], ...], flow: LinkFlow, links: SharedLinks) -> Meeting:

@@ -10,6 +10,8 @@ from typing import Any
 from gpusim.base.errors import GpusimError, suggest
 
 NO_LAYOUT = "none"
+AS_RECORDED = "recorded"
+"""Of a program that was recorded on many ranks, which no layout divides; in results only."""
 DEGREES = ("data", "tensor", "pipeline", "microbatches")
 _STEPS = re.compile(r"pipeline([+-]\d+)")
 _UNKNOWN = {
@@ -78,7 +80,7 @@ class RankLayout:
                 return (self.rank(tensor, data, other),)
             raise GpusimError(f"rank {rank} is of stage {stage + 1} of {self.pipeline}, and has no stage {other + 1}")
         if group[0].isdigit():
-            named = tuple(int(number) for number in group.split(","))
+            named = tuple(int(number) for number in group.partition("@")[0].split(","))
             if max(named) < self.ranks:
                 return named
             raise GpusimError(f"rank {rank} names rank {max(named)}, and there are {self.ranks}")

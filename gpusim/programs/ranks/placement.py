@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -16,7 +16,7 @@ from gpusim.machine.topology.topology import Topology
 from gpusim.policies import registry
 from gpusim.policies.placing import GroupExchange, PlacementView
 from gpusim.policies.registry import SHIPPED, Registry
-from gpusim.programs.ranks.layout import RankLayout
+from gpusim.programs.ranks.matching import Members, absent_of
 from gpusim.trace.exchanges import RECEIVE, SEND, parse_exchange
 from gpusim.trace.trace import KERNEL, OP, Trace
 
@@ -99,29 +99,31 @@ def placed(
     return tuple(answer)
 
 
-def group_exchanges(stages: Sequence[Trace], layout: RankLayout) -> list[GroupExchange]:
-    """What the ranks of a layout exchange, each group once.
+def group_exchanges(programs: Sequence[Trace], members: Members) -> list[GroupExchange]:
+    """What ranks exchange, each once; ranks that were not recorded take part in what others do.
 
-    stages  the program of each pipeline stage.  Raises GpusimError for a group that there is not
+    programs  of each rank.  Raises GpusimError for a group that there is not
     """
-    return [each for stage, program in enumerate(stages) for each in _of_stage(stage, program, layout)]
-
-
-def _of_stage(stage: int, program: Trace, layout: RankLayout) -> Iterator[GroupExchange]:
-    """Of all ranks of the stage; of a pair on the sender's side, of a group on that of its first rank."""
-    stream = program.stream[program.kind == OP]
-    beside = ~np.isin(stream, stream[program.activity == KERNEL])
-    exchanged = program.exchange >= 0
-    used = Counter(zip(program.exchange[exchanged].tolist(), beside[exchanged].tolist(), strict=True))
-    for (number, apart), calls in used.items():
-        kind, group, size = parse_exchange(program.exchanges[number])
-        for place in range(layout.data * layout.tensor):
-            rank = layout.rank(place % layout.tensor, place // layout.tensor, stage)
-            ranks = layout.members(rank, group)
+    absent, used = absent_of(programs), {id(program): _used(program) for program in programs}
+    found = []
+    for rank, program in enumerate(programs):
+        for (text, apart), calls in used[id(program)].items():
+            kind, group, size = parse_exchange(text)
+            ranks = members(rank, group)
             if kind == SEND:
-                yield GroupExchange(group, cast("Kind", SEND), size, (rank, *ranks), apart, calls)
-            elif kind != RECEIVE and len(ranks) > 1 and ranks[0] == rank:
-                yield GroupExchange(group, cast("Kind", kind), size, ranks, apart, calls)
+                found.append(GroupExchange(group, cast("Kind", SEND), size, (rank, *ranks), apart, calls))
+            elif kind != RECEIVE and len(ranks) > 1 and next(r for r in ranks if r not in absent) == rank:
+                found.append(GroupExchange(group, cast("Kind", kind), size, ranks, apart, calls))
+    return found
+
+
+def _used(program: Trace) -> Counter[tuple[str, bool]]:
+    """How often a program has each exchange on a stream with kernels, and on one without."""
+    stream = program.stream[program.kind == OP]
+    apart = ~np.isin(stream, stream[program.activity == KERNEL])
+    exchanged = program.exchange >= 0
+    texts = [program.exchanges[number] for number in program.exchange[exchanged].tolist()]
+    return Counter(zip(texts, apart[exchanged].tolist(), strict=True))
 
 
 def _check_gpus(machine: Topology, ranks: int, gpus: Sequence[str]) -> None:

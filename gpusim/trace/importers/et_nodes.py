@@ -6,12 +6,14 @@ the same place has the same id.  Nodes stand in the order in which operators end
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, BinaryIO, NamedTuple
 
 from gpusim.base.errors import TraceError
+from gpusim.trace.importers.collective_calls import CollectiveCall, of_node
 from gpusim.trace.importers.json_stream import JsonStream
 from gpusim.trace.importers.kineto_events import TYPES
 from gpusim.trace.importers.profiled_shapes import executed_shape
@@ -38,6 +40,9 @@ class Node(NamedTuple):
     outputs: tuple[ArgumentStorage, ...]
     dtype: str
     shape: str | None  # as gpusim.trace.shapes has it
+    call: CollectiveCall | None = None  # what it exchanges with other GPUs
+    groups: tuple[tuple[str, tuple[int, ...]], ...] = ()  # communicators that it lists, with their ranks
+    thread: int = 0
 
 
 def read_nodes(data: BinaryIO, path: str) -> list[Node]:
@@ -88,11 +93,32 @@ def _node(raw: dict[str, Any]) -> Node:
         dims = raw.get("input_shapes"), raw.get("output_shapes"), raw.get("output_types")
     found = _TYPE.search(" ".join(map(str, types)))
     schema = str(attrs.get("op_schema", ""))
+    name = str(raw["name"])
+    call = of_node(inputs, attrs, _bytes(inputs), _bytes(outputs)) if name == "record_param_comms" else None
+    groups = tuple(_groups(inputs)) if name.startswith("## process_group:init") else ()
     return Node(
-        int(raw["id"]), int(parent), int(attrs.get("rf_id", 0)), str(raw["name"]), schema,
+        int(raw["id"]), int(parent), int(attrs.get("rf_id", 0)), name, schema,
         tuple(tuple(_storages(value)) for value in inputs), tuple(_storages(outputs)),
         TYPES.get(found.group(1), (0, ""))[1] if found else "", executed_shape(argument_names(schema), inputs, types, *dims),
+        call, groups, int(attrs.get("tid", 0)),
     )  # fmt: skip
+
+
+def _bytes(value: Any) -> int:
+    """Of all tensors in a value."""
+    if not isinstance(value, list):
+        return 0
+    if len(value) == 6 and isinstance(value[5], str) and all(type(n) is int for n in value[:5]):
+        return int(value[3]) * int(value[4])
+    return sum(_bytes(each) for each in value)
+
+
+def _groups(inputs: Sequence[Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Communicators and their ranks, of a node that lists them as JSON; one that lists no ranks has all."""
+    for text in inputs:
+        for each in json.loads(text) if isinstance(text, str) else ():
+            ranks = tuple(int(rank) for rank in each.get("ranks") or ())
+            yield str(each["pg_name"]), ranks or tuple(range(int(each.get("group_size", 0))))
 
 
 def _storages(value: Any) -> list[ArgumentStorage]:

@@ -13,12 +13,14 @@ from collections.abc import Collection
 from typing import Any, BinaryIO
 
 from gpusim.trace.build import TraceBuilder
+from gpusim.trace.importers.collective_calls import CollectiveCall
 from gpusim.trace.importers.kineto_events import DeviceEvents
 from gpusim.trace.importers.kineto_memory import pair
 from gpusim.trace.importers.kineto_phases import ProfiledPhases
 from gpusim.trace.importers.live_sizes import LiveSizes
 from gpusim.trace.importers.nesting import Nesting
-from gpusim.trace.trace import COPY_IN, COPY_OUT, SYNC, Trace
+from gpusim.trace.importers.rank_recording import RankRecording, RecordedSpan, StreamOrder, base_time, call_of, said_of_ranks
+from gpusim.trace.trace import COPY_IN, COPY_OUT, RECORD, SYNC, WAIT, Trace
 
 _OVERWRITES = {f"aten.{name}" for name in ("copy_", "fill_", "zero_", "uniform_", "normal_", "bernoulli_")}  # unread
 _MEMORY, _WAIT, _KERNEL = range(3)  # in this order where times are equal
@@ -32,11 +34,31 @@ def read(data: BinaryIO, path: str, *, name: str | None = None, device: int | No
     return _Import(DeviceEvents(data, path, device), TraceBuilder(name or "kineto", path)).trace()
 
 
+def read_rank(data: BinaryIO, path: str, *, name: str | None = None, device: int | None = None) -> RankRecording:
+    """The recording of one of several ranks; its collectives have the order among streams that PyTorch gives them."""
+    made = _Import(DeviceEvents(data, path, device), TraceBuilder(name or "kineto", path), ordered=True)
+    trace = made.trace()
+    kernels, operators = made.events.kernels, made.events.operators
+    calls: dict[int, CollectiveCall] = {}
+    spans, unread = {}, 0
+    for i, kernel in enumerate(kernels):
+        if kernel.nccl:
+            call = kernel.call or call_of(operators, made.nesting, made.launcher[i])
+            unread += call is None
+            if call is not None:
+                calls[made.number[i]] = call
+                spans[made.number[i]] = RecordedSpan(kernel.began, kernel.began + kernel.duration)
+    return RankRecording(
+        path, trace, calls=calls, spans=spans, unread=unread, start=made.start + base_time(made.events.header),
+        **said_of_ranks(made.events.header, path),
+    )  # fmt: skip
+
+
 class _Import:
-    def __init__(self, events: DeviceEvents, build: TraceBuilder) -> None:
+    def __init__(self, events: DeviceEvents, build: TraceBuilder, *, ordered: bool = False) -> None:
         self.events, self.build = events, build
         self.lives = pair(events.memory)
-        nesting = Nesting(events.operators)
+        self.nesting = nesting = Nesting(events.operators)
         self.launcher = nesting.innermost((k.launched, k.thread) for k in events.kernels)  # operator of each kernel
         self.allocator = nesting.innermost((m.time, m.thread) for m in events.memory)  # operator of each instant
         self.phases, self.phase = ProfiledPhases(events, nesting), ""
@@ -49,6 +71,9 @@ class _Import:
         for kernel, operator in zip(events.kernels, self.launcher, strict=True):
             self.busy[operator] += kernel.duration
         self.asked = self.found = 0  # bytes of inputs
+        self.order = StreamOrder(events, nesting, self.launcher) if ordered else None
+        self.number: dict[int, int] = {}  # kernel -> its operator in the trace
+        self.start = 0  # of the trace, as the profile counts time
 
     def trace(self) -> Trace:
         events, build = self.events, self.build
@@ -58,6 +83,7 @@ class _Import:
             + [(k.launched, _KERNEL, i) for i, k in enumerate(events.kernels)]
         )
         last_reads = self._last_reads(order)
+        self.start = order[0][0] if order else 0
         for size, addr in self.lives.older:
             self.live.add(build.alloc(size, addr=addr), size)
         for time, what, i in order:
@@ -123,13 +149,18 @@ class _Import:
         # What a kernel is the first to write, it cannot have read.
         reads = [t for t in dict.fromkeys((*reads, *last_reads)) if t in live and t not in fresh]
         written = sum(live.size(t) for t in writes)
-        moved = kernel.moved
+        moved, stream = kernel.moved, self.streams.index(kernel.stream)
+        self.number[i] = len(self.number)
+        for event in self.order.before(i) if self.order else ():
+            self.build.event(WAIT, event, stream=stream, time=at)
         self.build.op(
             name, reads, writes, time=at, device_time=at + kernel.began - kernel.launched, duration=kernel.duration,
-            stream=self.streams.index(kernel.stream), activity=kernel.activity, dtype=dtype or None, shape=shape,
+            stream=stream, activity=kernel.activity, dtype=dtype or None, shape=shape,
             launch=kernel.launch, read_bytes=moved if kernel.reads else round(asked * share),
             written_bytes=moved or round(written * share),
         )  # fmt: skip
+        if self.order and (event := self.order.behind(i)) >= 0:
+            self.build.event(RECORD, event, stream=stream, time=at)
 
     def _inputs(self, operator: int, but: Collection[int]) -> list[int]:
         """A tensor for each of the operator's inputs, -1 where none has the size; the same for all of its kernels."""

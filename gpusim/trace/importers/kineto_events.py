@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from gpusim.base.errors import TraceError, shown
 from gpusim.trace.check import MAX_BYTES
+from gpusim.trace.importers.collective_calls import NCCL_KERNEL, CollectiveCall, of_arguments, of_tensors
 from gpusim.trace.importers.collective_groups import least_of_groups
 from gpusim.trace.importers.json_stream import JsonStream
 from gpusim.trace.importers.profiled_shapes import profiled_shape
@@ -25,6 +26,7 @@ from gpusim.trace.trace import COPY_IN, COPY_OUT, KERNEL
 _DEVICE_WORK = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "set", "memcpy": "copy", "memset": "set"}
 _LAUNCHES = ("cuda_runtime", "cuda_driver", "runtime", "hip_runtime", "hip_driver", "xpu_runtime")
 _WAITS = re.compile(r"^(cuda|hip)(DeviceSynchronize|StreamSynchronize|EventSynchronize)$")
+_STREAM_WAIT = re.compile(r"^(cuda|cu|hip)StreamWaitEvent")
 _GRAPH = re.compile(r"^(cudaGraphLaunch|cuGraphLaunch|hipGraphLaunch)")
 _STEP = re.compile(r"^ProfilerStep#(\d+)$")
 _CPU = 0  # c10::DeviceType
@@ -52,6 +54,8 @@ class KernelActivity(NamedTuple):
     moved: int  # bytes of a copy or memset
     reads: bool  # whether it is a copy
     launch: str | None  # of a kernel, as gpusim.trace.launches has it
+    call: CollectiveCall | None = None  # of a kernel of NCCL, where its own arguments say it
+    nccl: bool = False  # whether it is one
 
 
 class HostOperator(NamedTuple):
@@ -65,6 +69,7 @@ class HostOperator(NamedTuple):
     dtype: str
     record: int  # the id by which an execution trace knows it, -1 where there is none
     shape: str | None  # of its inputs, as gpusim.trace.shapes has it
+    call: CollectiveCall | None = None  # what its kernels of NCCL do
 
 
 class MemoryInstant(NamedTuple):
@@ -98,6 +103,8 @@ class DeviceEvents:
         self._graphs: set[Any] = set()  # correlations of launches of CUDA graphs
         self._memory: list[tuple[int, MemoryInstant]] = []
         self._waits: list[tuple[int, Any]] = []
+        self._calls: dict[int, CollectiveCall | None] = {}  # kernel of NCCL -> what its arguments say
+        self.stream_waits: list[tuple[int, Any]] = []  # (time, thread) at which the host made a stream wait for another
         self._names: dict[str, str] = {}
         self.operators: list[HostOperator] = []
         self.steps: list[Range] = []
@@ -121,6 +128,7 @@ class DeviceEvents:
         self.kernels = self._launched()
         threads = {kernel.thread for kernel in self.kernels}
         self.waits = sorted(time for time, thread in self._waits if thread in threads)
+        self.stream_waits.sort(key=lambda wait: wait[0])
         self.operators.sort(key=lambda o: (o.start, -o.end))
         self.steps.sort()
         self.annotations.sort()
@@ -161,6 +169,8 @@ class DeviceEvents:
                         self._graphs.add(args["correlation"])
                 if _WAITS.match(event["name"]):
                     self._waits.append((time, thread))
+                elif _STREAM_WAIT.match(event["name"]):
+                    self.stream_waits.append((time, thread))
             elif category in ("cpu_op", "operator", "user_annotation"):
                 self._range(event, category)
         elif phase == "i" and event.get("name") == "[memory]":
@@ -180,6 +190,8 @@ class DeviceEvents:
         args = event["args"]
         device = _whole(args, "device") if "device" in args else _whole(event, "pid")
         stream = args.get("stream", 0)
+        if what == "kernel" and NCCL_KERNEL.match(str(event["name"])):
+            self._calls[len(self._kernels)] = of_arguments(args)
         self._kernels.append((
             _ns(event["ts"]), _plain(args, "correlation"), device, int(stream), self._name(event["name"]), what,
             _ns(event["dur"]), int(args.get("bytes", 0)), _launch(args) if what == "kernel" else None,
@@ -197,7 +209,8 @@ class DeviceEvents:
             args = event.get("args", {})
             inputs, dtype = _inputs(args.get("Input Dims", ()), args.get("Input type", ()))
             record = args.get("Record function id", args.get("External id", args.get("external id", -1)))
-            self.operators.append(HostOperator(*found, inputs, dtype, int(record), profiled_shape(name, args)))
+            call = of_arguments(args) or (of_tensors(name, inputs) if name.startswith("nccl:") else None)
+            self.operators.append(HostOperator(*found, inputs, dtype, int(record), profiled_shape(name, args), call))
 
     def _name(self, name: str) -> str:
         """One copy of each name."""
@@ -236,7 +249,10 @@ class DeviceEvents:
                 activity = COPY_IN if "HtoD" in name else COPY_OUT if "DtoH" in name else KERNEL
                 moved = moved or size
             own = self._own.get(i, duration)
-            found.append(KernelActivity(launched, time, thread, name, own, stream, activity, moved, what == "copy", launch))
+            found.append(KernelActivity(
+                launched, time, thread, name, own, stream, activity, moved, what == "copy", launch, self._calls.get(i),
+                i in self._calls,
+            ))  # fmt: skip
         found.sort(key=lambda kernel: kernel.launched)
         return found
 
