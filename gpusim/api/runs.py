@@ -49,7 +49,7 @@ def simulate(
     unified: str = "none",
     share: str | Sequence[str] = sharing.WORDS,
     active_thread_percentage: int = 100,
-    parallel: str | Mapping[str, int] = NO_LAYOUT,
+    parallel: str | Mapping[str, int | str | bool] = NO_LAYOUT,
     placement: Any = PACKED,
     stragglers: str | Mapping[int, float] = NO_STRAGGLERS,
     fold: bool = False,

@@ -92,13 +92,15 @@ SWAP = len(ACTIVITIES)
 ACTIVITY = record(
     [("arg", i8), ("bytes", i8), ("number", i8), ("submit", i8), ("start", i8), ("end", i8), ("alloc_ns", i8), ("sync_ns", i8),
      ("duration", i8),
+     ("waited", i8),       # ns: how long it has waited for those of other programs
      ("due", i8),          # a swap: the operator that waits for it, NEVER while none does
      ("brought", i8), ("brought_by", i4),  # a kernel: the latest prefetched copy it needs, as a count of this queue
      ("kind", i4), ("way", i4), ("queue", i4),
      ("behind", i4),       # the queue that it was last seen to wait for
      ("done", np.int8),
      ("cancelled", np.int8),  # it will not run, and is passed over when its turn comes
-     ("parts", np.int8)]      # a kernel: what has to end beside its own work, reads and writes below the device
+     ("parts", np.int8)]      # what has to end beside the next thing that does: a kernel's reads and writes below the device,
+                              # further exchanges of a batch of sends and receives
 )  # fmt: skip
 
 UNIT = record(
@@ -316,7 +318,7 @@ class Instructions(NamedTuple):
     bytes: Annotated[Any, i8, "O"]         # that go this way
     sms: Annotated[Any, i4, 2, "O"]        # multiprocessors that each can use; whether its grid is resident at once on them
     need: Annotated[Any, f8, "O"]          # of the memory's bandwidth by each kernel alone, bytes/ns
-    meets: Annotated[Any, i8, "O"]         # which rendezvous of `engine.fabric` each is part of that has the way MEETS
+    meets: Annotated[Any, i8, "O + 1"]     # where the rendezvous of each operator of way MEETS begin in `Fabric.meetings`
     call: Annotated[Any, i8, "O"]          # ns: of what the host's thread does itself; below 0: it waits for the device first
     clock: Annotated[Any, f8, "O"]         # program time at which each operator starts, ns
     acc_start: Annotated[Any, i8, "O + 1"]

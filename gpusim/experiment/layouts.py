@@ -16,9 +16,12 @@ from gpusim.experiment.spec import AS_RECORDED
 from gpusim.machine.identity import profile_hash
 from gpusim.machine.topology import build
 from gpusim.machine.topology.topology import Topology
+from gpusim.programs.ranks.divisible import check_divisible
 from gpusim.programs.ranks.layout import NO_LAYOUT, parse_layout
 from gpusim.programs.ranks.placement import check_room
 from gpusim.programs.ranks.stragglers import NO_STRAGGLERS, paces
+from gpusim.trace.files import load_trace
+from gpusim.trace.trace import Trace
 
 if TYPE_CHECKING:
     from gpusim.experiment.load import Loaded
@@ -41,7 +44,26 @@ def contents(file: Path, word: str) -> list[str]:
 
 def problems(loaded: Loaded) -> list[Problem]:
     """What layouts, placements and machines cannot be combined with, at its place in the experiment's file."""
-    return list(dict.fromkeys((*_of_machines(loaded), *_of_words(loaded))))
+    return list(dict.fromkeys((*_of_machines(loaded), *_of_words(loaded), *_of_programs(loaded))))
+
+
+def _of_programs(loaded: Loaded) -> Iterator[Problem]:
+    """Layouts that divide what a trace, as it was recorded, does not have."""
+    e = loaded.experiment
+    for j, text in enumerate(e.parallel if e.transform == (AS_RECORDED,) else ()):
+        if text == NO_LAYOUT or not (layout := parse_layout(text)).divides_layers:
+            continue
+        for file in loaded.traces.values():
+            try:
+                if not is_managed(file):
+                    check_divisible(_read(file, file.stat().st_mtime_ns), layout)
+            except GpusimError as error:
+                yield loaded.document.problem((PARALLEL, j), error.message, error.hint)
+
+
+@lru_cache(maxsize=2)
+def _read(file: Path, stamp: int) -> Trace:
+    return load_trace(file)
 
 
 def _of_machines(loaded: Loaded) -> Iterator[Problem]:

@@ -24,6 +24,7 @@ from gpusim.machine import sharing
 from gpusim.programs.ranks.layout import DEGREES, NO_LAYOUT, parse_layout
 from gpusim.programs.ranks.placement import placement_text
 from gpusim.programs.ranks.stragglers import is_clock_file, parse_stragglers, stragglers_text
+from gpusim.programs.transforms.pipeline_schedules import SCHEDULES
 
 T = TypeVar("T")
 Figure = Literal[
@@ -171,7 +172,10 @@ Layouts = Annotated[
             {**_TEXT, "description": "none, or degrees: data=4 tensor=2"},
             {
                 "type": "object", "additionalProperties": False, "minProperties": 1,
-                "properties": {**dict.fromkeys(DEGREES, _DEGREE), "zero": {"type": "integer", "minimum": 0, "maximum": 3}},
+                "properties": {
+                    **dict.fromkeys(DEGREES, _DEGREE), "zero": {"type": "integer", "minimum": 0, "maximum": 3},
+                    "schedule": {"enum": list(SCHEDULES)}, "sequence": {"type": "boolean"},
+                },
             },
         ],
     }),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from gpusim.machine.topology.connections import Meeting
 from gpusim.referee.activities import NEVER
@@ -24,8 +26,9 @@ class Members(NamedTuple):
     blocks: I64
 
     def of(self, rank: int, operators: int) -> dict[int, int]:
-        """Which of so many operators of a rank meet others, and what each takes."""
-        mine = (self.rank == rank) & (self.operator >= 0) & (self.operator < operators)
+        """Which of so many operators of a rank meet others, and what each takes; of several meetings the most."""
+        mine = np.flatnonzero((self.rank == rank) & (self.operator >= 0) & (self.operator < operators))
+        mine = mine[np.argsort(self.blocks[mine], kind="stable")]
         return dict(zip(self.operator[mine].tolist(), self.blocks[mine].tolist(), strict=True))
 
 
@@ -54,7 +57,7 @@ def members_of(meetings: Sequence[Meeting]) -> Members:
 
 
 def possible(members: Members, programs: Sequence[Trace], found: Sequence[Findings]) -> bool:
-    """Each member is an operator of a rank that can meet others, in one meeting.  False: look no further."""
+    """Each member is an operator of a rank that can meet others, and no two meetings are one.  False: look no further."""
     ops = np.array([program.ops for program in programs])
     there = (members.rank >= 0) & (members.rank < len(ops))
     there &= (members.operator >= 0) & (members.operator < np.where(there, ops[np.where(there, members.rank, 0)], 0))
@@ -66,12 +69,42 @@ def possible(members: Members, programs: Sequence[Trace], found: Sequence[Findin
     for rank, program in enumerate(programs):
         mine = members.rank == rank
         works[mine] = np.isin(program.activity[members.operator[mine]], (KERNEL, HOST_WORK))
-    again = np.ones(len(there), bool)
-    again[np.unique(np.stack([members.rank, members.operator]), axis=1, return_index=True)[1]] = False
-    for wrong, expected in ((works, "an operator that moves bytes"), (again, "one meeting of each operator")):
+    again = _again(members)
+    for wrong, expected in ((works, "an operator that moves bytes"), (again, "meetings of different members")):
         for i in np.flatnonzero(wrong).tolist():
             found[members.rank[i]].say(-1, f"operator {members.operator[i]} is in meeting {members.meeting[i]}", expected)
     return not (works.any() or again.any())
+
+
+def _again(members: Members) -> npt.NDArray[np.bool_]:
+    """(M,) meetings that have the members of one before, in their order."""
+    known: dict[tuple[int, ...], int] = {}
+    first = np.searchsorted(members.meeting, np.arange(members.meeting.max(initial=-1) + 2))
+    for k, (a, b) in enumerate(pairwise(first.tolist())):
+        known.setdefault((*members.rank[a:b].tolist(), *members.operator[a:b].tolist()), k)
+    return ~np.isin(members.meeting, list(known.values()))
+
+
+def _operators(members: Members) -> I64:
+    """(M,) the same number for the same operator of the same rank."""
+    _, found = np.unique(np.stack([members.rank, members.operator]), axis=1, return_inverse=True)
+    return np.asarray(found, np.int64).ravel()
+
+
+def _longest(members: Members, values: I64) -> I64:
+    """(M,) the largest value of the member's operator: in a batch of sends and receives it has several."""
+    of = _operators(members)
+    most = np.full(len(of), -1)
+    np.maximum.at(most, of, values)
+    return np.asarray(most[of])
+
+
+def _with_batches(members: Members) -> npt.NDArray[np.bool_]:
+    """(K,) meetings with an operator that is in another as well."""
+    found = np.zeros(members.meeting.max(initial=-1) + 1, bool)
+    of = _operators(members)
+    found[members.meeting[(np.bincount(of) > 1)[of]]] = True
+    return found
 
 
 def attendance(members: Members, meetings: Sequence[Meeting], runs: Sequence[Started]) -> Attendance:
@@ -105,22 +138,24 @@ def flows(there: Attendance, meetings: Sequence[Meeting]) -> list[Flow]:
 
 
 def check(there: Attendance, due: I64, stop: I64, runs: Sequence[Started], found: Sequence[Findings]) -> None:
-    """The end of each member.
+    """The end of each member: that of its meeting, of a batch of sends and receives of the last.
 
     due   (K,) of the meetings, NEVER of those that have not begun
     stop  (ranks,) when a run stopped that did not finish, else NEVER
     """
-    members, end = there.members, due[there.members.meeting]
-    ended = there.end < NEVER
+    members, ended = there.members, there.end < NEVER
+    end = _longest(members, due[members.meeting])
     common = np.full(len(due), NEVER)
     np.minimum.at(common, members.meeting, there.end)
     latest = common.copy()
     np.maximum.at(latest, members.meeting[ended], there.end[ended])
     off = ended & (np.abs(there.end - end) > ROUNDING)
-    apart = ended & (latest > common)[members.meeting] & ~off
+    apart = ended & (latest > common)[members.meeting] & ~_with_batches(members)[members.meeting] & ~off
     never = ~ended & (there.start < NEVER) & (end < NEVER) & (end + ROUNDING < stop[members.rank])
     for i in np.flatnonzero(off | apart | never).tolist():
         rank, k = int(members.rank[i]), int(members.meeting[i])
+        if due[k] != end[i]:
+            continue  # it is another one of its batch that says when it ends
         acts = runs[rank].acts
         record = (acts.end_record if ended[i] else acts.start_record)[there.row[i]]
         does = f"ends at {there.end[i]} ns" if ended[i] else "never ends"
@@ -147,11 +182,13 @@ def _one_end(there: Attendance, k: int) -> str:
 
 
 def waits(there: Attendance, stop: I64, results: Sequence[Result], found: Sequence[Findings]) -> None:
-    """How long each rank waited for others, of the meetings whose bytes began to flow before it stopped."""
+    """How long each rank waited for others, of the meetings whose bytes began to flow before it stopped; a batch once."""
     members, begin = there.members, there.begin[there.members.meeting]
     counts = (begin < NEVER) & (begin <= stop[members.rank])
+    waited = np.where(counts, there.last[members.meeting] - there.start, 0)
+    _, once = np.unique(_operators(members), return_index=True)
     total = np.zeros(len(results), np.int64)
-    np.add.at(total, members.rank[counts], (there.last[members.meeting] - there.start)[counts])
+    np.add.at(total, members.rank[once], _longest(members, waited)[once])
     for rank, (result, said) in enumerate(zip(results, found, strict=True)):
         claimed = result.metrics.get("collective_wait_ns", 0)
         said.count("metrics", 1)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.base.errors import TraceError
-from gpusim.trace.exchanges import parse_exchange
+from gpusim.trace.exchanges import parse_exchanges
 from gpusim.trace.launches import parse_launch
 from gpusim.trace.shapes import parse
 from gpusim.trace.trace import ACTIVITIES, ALLOC, COLUMNS, EVENT_KINDS, FREE, I64, LATER_TABLES, OP, PHASE, Trace
@@ -27,7 +27,7 @@ _OPERATOR = (
 _NAMED = {
     "category": "categories", "op": "op_names", "module": "modules", "dtype": "dtypes", "phase": "phases", **LATER_TABLES,
 }  # fmt: skip
-_GRAMMARS: dict[str, Callable[[str], Any]] = {"shape": parse, "launch": parse_launch, "exchange": parse_exchange}
+_GRAMMARS: dict[str, Callable[[str], Any]] = {"shape": parse, "launch": parse_launch, "exchange": parse_exchanges}
 
 Where = Callable[[int], str]
 """Turns an event's index, or -1, into the "file:line" or "file" it was read from."""

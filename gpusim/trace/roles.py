@@ -14,8 +14,9 @@ ROLES = ("parameter", "gradient", "optimizer", "activation", "temporary", "works
 PARAMETER, GRADIENT, OPTIMIZER, ACTIVATION, TEMPORARY, WORKSPACE, INPUT, UNKNOWN = range(len(ROLES))
 
 # Categories that say the role; the others ("fwd", "bwd", "opt", ...) name the phase in which a tensor was made.
+DEFERRED = "deferred"  # made in a backward pass for gradients of weights that come in a later phase
 _SAID = {
-    "param": PARAMETER, "buffer": PARAMETER, "grad": GRADIENT, "workspace": WORKSPACE, "input": INPUT,
+    "param": PARAMETER, "buffer": PARAMETER, "grad": GRADIENT, "workspace": WORKSPACE, "input": INPUT, DEFERRED: TEMPORARY,
 }  # fmt: skip
 
 # Kinds of phases.

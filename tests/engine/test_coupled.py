@@ -177,7 +177,7 @@ def test_members_that_never_come_are_named() -> None:
     both = Steps()
     for _ in range(2):
         both.carry(COLLECTIVE, 0, 10)
-    with pytest.raises(GpusimError, match=r"wait for each other for ever: program 0 for program 1 \(its operator 1\)"):
+    with pytest.raises(GpusimError, match=r"rank 0 waits in an exchange \(its operator 0\) for rank 1 \(its operator 1\)"):
         together(Connections({"between": 20.0}, meetings=two), both, both)
 
 

@@ -80,6 +80,14 @@ def test_is_a_program_in_chunks_the_same_program(seed, size):
     np.testing.assert_array_equal(t.size[np.sort(t.arg[t.kind == ALLOC])], t.size)
 
 
+def test_does_a_program_without_tensors_stay_as_it_is():
+    columns = {"size": [], "kind": [OP, OP], "arg": [0, 1], "op": [0, 0], "duration": [3, 4]}
+    trace = make_trace("none", columns, {"op_names": ["a"]})
+    cut = grain.cut(trace, 2 << 20)
+    assert cut.tensors == 0 and list(cut.kind) == [OP, OP] and list(cut.arg) == [0, 1] and cut.meta["grain"] == "2 MiB"
+    assert grain.chunked(build(trace, trace.duration), 4096).work.trace.ops == 2
+
+
 def test_is_a_chunk_as_large_as_every_tensor_no_change():
     trace = training(steps=1, layers=2)
     work = workload(trace)

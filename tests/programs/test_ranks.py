@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from gpusim.base.errors import GpusimError, TraceError
@@ -10,7 +11,7 @@ from gpusim.programs.ranks.layout import RankLayout
 from gpusim.programs.ranks.matching import matched
 from gpusim.programs.transforms import apply
 from gpusim.trace.build import TraceBuilder
-from gpusim.trace.exchanges import parse_exchange
+from gpusim.trace.exchanges import parse_exchanges
 from gpusim.trace.files import load_trace
 from gpusim.trace.trace import COLLECTIVE, Trace
 
@@ -65,10 +66,11 @@ def test_what_does_not_match_is_named() -> None:
 @pytest.mark.parametrize(("text", "said"), [
     ("all_redoce data 8", "is no kind of exchange"), ("all_reduce data", "is no exchange"),
     ("all_reduce Data 8", "group of ranks"), ("all_reduce data -8", "no number of bytes"),
+    ("send pipeline+1 8 + all_reduce data 8", "a batch has sends and receives, and no all_reduce"),
 ])  # fmt: skip
 def test_a_text_that_is_no_exchange_is_refused(text: str, said: str) -> None:
     with pytest.raises(TraceError, match=said):
-        parse_exchange(text)
+        parse_exchanges(text)
 
 
 @pytest.mark.slow
@@ -81,4 +83,16 @@ def test_the_programs_of_a_recording_match() -> None:
     kinds = {kind: sum(one.kind == kind for one in found) for kind in {one.kind for one in found}}
     assert kinds["send"] == 4 * 4 * 2 * 2, "four pairs of ranks, four microbatches, there and back, two steps"
     assert kinds["reduce_scatter"] and kinds["all_gather"] and kinds["all_reduce"] % 4 == 0
-    assert sum(len(one.ranks) for one in found) == sum(int((program.exchange >= 0).sum()) for program in programs)
+    calls = [text for program in programs for text in np.array(program.exchanges)[program.exchange[program.exchange >= 0]]]
+    assert sum(len(one.ranks) for one in found) == sum(len(parse_exchanges(text)) for text in calls)
+    assert any(len(parse_exchanges(text)) == 2 for text in calls), "sends and receives in one"
+
+
+def test_each_exchange_of_a_batch_is_matched() -> None:
+    """The middle one of three sends on while it receives, each pair for itself; two names between one pair are kept apart."""
+    layout = RankLayout(pipeline=3)
+    batch = "send pipeline+1 8 + receive pipeline-1 8"
+    found = matched([calls("send pipeline+1 8"), calls(batch), calls("receive pipeline-1 8")], layout.members)
+    assert [(one.ranks, one.operators) for one in found] == [((0, 1), (0, 0)), ((1, 2), (0, 0))]
+    apart = [calls("send pipeline_b+1 8", "send pipeline_a+1 9"), calls("receive pipeline_a-1 9", "receive pipeline_b-1 8")]
+    assert [(one.size, one.operators) for one in matched(apart, RankLayout(pipeline=2).members)] == [(8, (0, 1)), (9, (1, 0))]

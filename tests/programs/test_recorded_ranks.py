@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
+from damaged import damaged_tree, outcome, text
 from rank_recordings import RankRecorder, steps
 
 from gpusim.base.errors import TraceError
-from gpusim.programs.ranks.described import describe
+from gpusim.programs.ranks.described import describe, recorded_waits
 from gpusim.programs.ranks.files import load_ranks, save_ranks
 from gpusim.programs.ranks.folder import import_ranks
 from gpusim.programs.ranks.matching import matched
@@ -93,7 +95,7 @@ def test_an_uneven_all_to_all_takes_its_largest_part(tmp_path: Path) -> None:
     calls = [[{"name": "all_to_allv", "elements": n, "out": 40 - n}] for n in (10, 30)]
     made = import_ranks(pair(tmp_path, *calls))
     assert [(one.kind, one.size) for one in made.check()] == [("all_to_all", 120)]
-    assert made.meta["filled"]["sizes"] == "1 uneven all-to-alls take the time of their largest part"
+    assert made.meta["filled"]["sizes"] == "an uneven all-to-all takes the time of its largest part: 1 of them"
 
 
 def test_an_all_gather_is_as_large_as_what_it_makes(tmp_path: Path) -> None:
@@ -114,6 +116,16 @@ def test_sends_find_their_receives(tmp_path: Path) -> None:
     assert [(one.kind, one.size, one.ranks) for one in made.check()] == [("send", 20, (0, 1))]
 
 
+def test_a_send_to_or_from_an_absent_rank_is_a_send(tmp_path: Path) -> None:
+    for kind, at in (("send", "Dst Rank"), ("recv", "Src Rank")):
+        folder = tmp_path / kind
+        made = RankRecorder(1, 2)
+        made.collective(0, 10, 10, name=kind, elements=5, ranks=BOTH, **{at: 0})
+        made.write(folder)
+        (one,) = import_ranks(folder).check()
+        assert (one.kind, one.size) == ("send", 20) and sorted(one.operators) == [-1, 0]
+
+
 def test_recordings_that_begin_and_end_elsewhere_are_matched_by_number(tmp_path: Path) -> None:
     numbers = ([4, 5, 6], [5, 6, 7])
     made = import_ranks(pair(tmp_path, *([{"seq": n, "elements": n} for n in of] for of in numbers)))
@@ -130,10 +142,15 @@ def test_absent_ranks_are_told_and_come_in_time(tmp_path: Path) -> None:
     made = import_ranks(tmp_path)
     assert made.absent == {1, 3} and [one.operators for one in made.check()] == [(0, -1, 0, -1)]
     assert made.meta["warnings"] == [
-        "2 of 4 ranks were not recorded (1, 3): to 1 collectives they are taken to come in time, so that nobody waits for "
-        "them, and else they do nothing"
+        "2 of 4 ranks were not recorded (1, 3): such ranks are taken to come in time to 1 collectives, so that nobody waits "
+        "for them, and else to do nothing"
     ]
-    assert describe(made)[1] == {"rank": 1, "tensors": "not recorded"}
+    rows = describe(made)
+    assert [row["tensors"] for row in rows] == ["0", "not recorded", "0", "not recorded"]
+    assert recorded_waits(made, made.check()) == [0, 0, 2000, 0]
+    (tmp_path / "rank2.pt.trace.json").unlink()
+    alone = import_ranks(tmp_path)
+    assert recorded_waits(alone, alone.check())[0] == -1, "nobody else's time is known"
 
 
 def test_kernels_that_do_not_say_what_they_exchange_keep_their_times(tmp_path: Path) -> None:
@@ -142,6 +159,60 @@ def test_kernels_that_do_not_say_what_they_exchange_keep_their_times(tmp_path: P
     assert made.meta["warnings"] == [
         "2 kernels of NCCL do not say what they exchange with whom: they keep their recorded times"
     ]
+
+
+def tensor(storage: int, elements: int, rank: int) -> list[Any]:
+    return [storage + 100, storage, 0, elements, 4, f"cuda:{rank}"]
+
+
+def executed(rank: int) -> dict[str, Any]:
+    """The execution trace of a product and an all-reduce of it, by schema 1.1.1: children stand before their parents."""
+
+    def node(number: int, parent: int, name: str, values: list[Any], types: list[str], made: Any, schema: str = "") -> Any:
+        attrs = {"rf_id": number, "op_schema": schema, "tid": 1, **({"pg_size": 2} if name == "record_param_comms" else {})}
+        return {
+            "id": number, "name": name, "ctrl_deps": parent, "attrs": [{"name": n, "value": v} for n, v in attrs.items()],
+            "inputs": {"values": values, "shapes": [[] for _ in values], "types": types},
+            "outputs": {"values": made, "shapes": [[] for _ in made], "types": ["Tensor(float)"] * len(made)},
+        }  # fmt: skip
+
+    a, b, c = (tensor(storage, 64, rank) for storage in (1, 2, 3))
+    groups = json.dumps([{"pg_name": "0", "pg_desc": "default_pg", "ranks": [], "group_size": 2}])
+    said = [[c], [41, False], ["0", "default_pg"], rank, "allreduce", [], [], 0, 1, 2]
+    return {"schema": "1.1.1-chakra.0.0.4", "nodes": [
+        node(2, 1, "## process_group:init ##", [groups], ["String"], []),
+        node(3, 1, "aten::mm", [a, b], ["Tensor(float)"] * 2, [c], "mm(Tensor a, Tensor b) -> Tensor"),
+        node(6, 5, "nccl:all_reduce", [c], ["Tensor(float)"], []),
+        node(5, 1, "record_param_comms", said, [*["GenericList[Tensor(float)]"], *["Int"] * 9], [[c]]),
+        node(1, 1, "[pytorch|profiler|execution_trace|process]", [], [], []),
+    ]}  # fmt: skip
+
+
+def profiled(rank: int) -> RankRecorder:
+    """The profile of the same run, whose ids are its own."""
+    made = RankRecorder(rank, 2)
+    made.kernel(0, 10, 20, "mm")
+    made.collective(30, 40, 50, ranks=BOTH, elements=64)
+    for event in made.events:
+        if event["name"] == "c10d::allreduce_":
+            event |= {"name": "nccl:all_reduce", "ts": 31.5, "dur": 1}
+    made.events.sort(key=lambda event: (event["ts"], -event["dur"]))
+    for number, event in enumerate(made.events, 700):
+        event["args"] |= {"External id": number}
+    return made
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_execution_traces_name_tensors_and_groups_and_profiles_add_times(timed: bool, tmp_path: Path) -> None:
+    for rank in BOTH:
+        (tmp_path / f"et_{rank}.json").write_text(json.dumps(executed(rank)))
+        if timed:
+            profiled(rank).write(tmp_path / "kineto")
+    made = import_ranks(tmp_path, kineto=tmp_path / "kineto") if timed else import_ranks(tmp_path)
+    assert [(one.kind, one.size, one.ranks, one.operators) for one in made.check()] == [("all_reduce", 256, (0, 1), (1, 1))]
+    trace = made.programs[1]
+    assert trace.tensors == 3 and made.answers.accesses and made.answers.times is timed
+    assert list(trace.duration) == ([20_000, 50_000] if timed else [-1, -1])
 
 
 # --- the file ---
@@ -227,6 +298,16 @@ def test_a_damaged_header_is_a_sentence(tmp_path: Path) -> None:
     for wrong in ({"rank": "x"}, {"rank": -7}, {"rank": 1, "world_size": 10**9}, {"rank": 1, "pg_config": [7]}):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"distributedInfo": wrong}))
         refused(tmp_path, "its 'distributedInfo' is not one that PyTorch writes", "rank1.pt.trace.json")
+
+
+@pytest.mark.slow
+def test_a_damaged_recording_of_a_rank_is_a_program_or_a_sentence(tmp_path: Path) -> None:
+    path = steps(tmp_path) / "rank1.pt.trace.json"
+    whole = json.loads(path.read_text())
+    for seed in range(150):
+        path.write_text(text(damaged_tree(whole, Random(seed))))
+        error = outcome(lambda: import_ranks(tmp_path), TraceError)
+        assert error is None or ("\n" not in str(error) and len(str(error)) < 600), seed
 
 
 # --- the order of calls ---

@@ -52,7 +52,7 @@ def chain(case: ParallelCase, microbatches: int, stage: int) -> str:
     if d.pipeline == 1 and microbatches > 1:
         words.append(f"accumulate(steps={microbatches})")
     if d.tensor > 1:
-        words.append(f"tensor_parallel(ranks={d.tensor})")
+        words.append(f"tensor_parallel(ranks={d.tensor}{', sequence=yes' if d.sequence else ''})")
     if d.pipeline > 1:
         words.append(f"pipeline(stages={d.pipeline}, stage={stage + 1}, microbatches={microbatches})")
     if d.data > 1:

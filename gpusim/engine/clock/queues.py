@@ -43,7 +43,7 @@ def submit(isl: Island, q: int, kind: int, way: int, arg: int, size: int, durati
     queue.submitted += 1
     a = isl.activities[row]
     a.kind, a.way, a.queue, a.arg, a.bytes, a.number, a.submit, a.duration = kind, way, q, arg, size, c.number, time, duration
-    a.start, a.end, a.done, a.brought, a.cancelled, a.parts, a.behind = NEVER, NEVER, 0, 0, 0, 0, q
+    a.start, a.end, a.done, a.brought, a.cancelled, a.parts, a.behind, a.waited = NEVER, NEVER, 0, 0, 0, 0, q, 0
     c.number += 1
     c.woken = isl.look[q] = 1
     for k in range(c.queues):

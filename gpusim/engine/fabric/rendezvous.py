@@ -16,14 +16,19 @@ def gather(fabric: Fabric, many: Processes, now: int) -> None:
     for i in range(one.fluid[0].arrivals):
         came = one.arrived[i]
         row = many.rows[came.process]
-        k = program_at(row.program).meets[island_at(row.island).activities[came.activity].arg]
-        met = fabric.rendezvous[k]
-        fabric.members[met.first + met.arrived] = came
-        met.arrived += 1
-        if met.arrived == met.expected:
-            met.begins = now + met.latency
-            fabric.beginning[0] += 1
-            fabric.beginning[fabric.beginning[0]] = k
+        a = island_at(row.island).activities[came.activity]
+        meets = program_at(row.program).meets
+        first, end = meets[a.arg], meets[a.arg + 1]
+        a.parts = end - first - 1
+        for m in range(first, end):
+            k = fabric.meetings[m]
+            met = fabric.rendezvous[k]
+            fabric.members[met.first + met.arrived] = came
+            met.arrived += 1
+            if met.arrived == met.expected:
+                met.begins = now + met.latency
+                fabric.beginning[0] += 1
+                fabric.beginning[fabric.beginning[0]] = k
     one.fluid[0].arrivals = 0
 
 
@@ -38,7 +43,7 @@ def next_to_begin(fabric: Fabric) -> int:
 
 @kernel
 def begin(fabric: Fabric, many: Processes, now: int) -> None:
-    """The first of those that begin now does: its bytes flow, and its members' waiting is booked."""
+    """The first of those that begin now does: its bytes flow, and its members' waiting is booked, of a batch the longest."""
     i = 1
     while fabric.rendezvous[fabric.beginning[i]].begins != now:
         i += 1
@@ -53,7 +58,10 @@ def begin(fabric: Fabric, many: Processes, now: int) -> None:
         if row.ended:
             continue
         isl = island_at(row.island)
-        isl.counts[0].collective_wait += now - met.latency - isl.activities[fabric.members[member].activity].start
+        a = isl.activities[fabric.members[member].activity]
+        longer = max(0, now - met.latency - a.start - a.waited)
+        isl.counts[0].collective_wait += longer
+        a.waited += longer
     one = island_at(many.rows[0].island)
     links.catch_up_to(one, now)
     x = links.put(one, -1, k, MEETS, met.size, met.cap)

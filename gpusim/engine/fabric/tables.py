@@ -33,6 +33,7 @@ class Fabric(NamedTuple):
     run: Annotated[Any, i8, 1, 2]          # address of `run_until`
     rendezvous: Annotated[Any, RENDEZVOUS, "K"]
     members: Annotated[Any, ARRIVAL, "members"]  # of each rendezvous, in the order of their coming
+    meetings: Annotated[Any, i8, "members"]  # the rendezvous of each operator, one after the other: see `Instructions.meets`
     beginning: Annotated[Any, i8, "K + 1"]  # how many have all there and begin later, and which
 
 

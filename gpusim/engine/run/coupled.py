@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from gpusim.engine.run.simulate import Simulation
 from gpusim.engine.state import PROCESSES, Processes
 from gpusim.machine.topology.connections import Connections, Meeting
 from gpusim.machine.topology.sharing import SharedLink
+from gpusim.trace.trace import I64
 
 
 class Coupled(SideBySide):
@@ -29,8 +30,10 @@ class Coupled(SideBySide):
     def __init__(self, simulations: Sequence[Simulation], between: Connections) -> None:
         self.between = between
         routes = _share(simulations, between)
+        meets = _meets([len(simulation.program.duration) for simulation in simulations], between.meetings)
+        for simulation, starts, mine in zip(simulations, meets.starts, meets.operators, strict=True):
+            simulation.program = _with_meetings(simulation.program, starts, mine)
         for p, simulation in enumerate(simulations):
-            simulation.program = _with_meetings(simulation.program, p, between.meetings)
             _take_processors(simulation, p, between.meetings)
         super().__init__(simulations, lookahead=0)
         rows, coming = self.processes.rows, self.processes.next
@@ -38,7 +41,7 @@ class Coupled(SideBySide):
         for one in each:
             one.turn["lookahead"] = state.NEVER
         self._each = [Placed(one, PROCESSES) for one in each]
-        self.fabric = _fabric(between.meetings, routes, [placed.address for placed in self._each])
+        self.fabric = _fabric(between.meetings, meets.meetings, routes, [placed.address for placed in self._each])
 
     def _step(self, until: int) -> tuple[int, int]:
         loop = direct(run_coupled)
@@ -50,21 +53,35 @@ class Coupled(SideBySide):
     def _strand(self) -> None:
         """Nothing goes on: the programs that are left wait for one that ran out of memory.  Raises GpusimError without one."""
         if all(simulation.reason not in (state.OUT_OF_MEMORY, state.HOST_OUT_OF_MEMORY) for simulation in self.simulations):
-            raise GpusimError(f"the programs wait for each other for ever: {self.waiting()}")
+            raise GpusimError(f"the ranks wait for each other for ever: {self.waiting()}")
         for simulation, ended in zip(self.simulations, self.processes.rows["ended"], strict=True):
             if not ended:
                 simulation.reason = state.DESERTED
 
     def waiting(self) -> str:
-        """Which programs wait where, and for whom."""
-        said = []
+        """Who waits in what for whom, as sentences: a circle of them where there is one."""
+        waits: dict[int, tuple[int, str]] = {}
         for met, meeting in zip(self.fabric.rendezvous, self.between.meetings, strict=False):
             there = {int(self.fabric.members[int(met["first"]) + i]["process"]) for i in range(int(met["arrived"]))}
-            if 0 < len(there) < len(meeting.members):
-                absent = [(q, operator) for q, operator in meeting.members if q not in there]
-                who = ", ".join(f"{q} (its operator {operator})" for q, operator in absent)
-                said.append(f"program {', '.join(map(str, sorted(there)))} for program {who}")
-        return "; ".join(said) or "none of them is at an operator that it shares with another"
+            absent = [(q, operator) for q, operator in meeting.members if q not in there]
+            for p, own in meeting.members if there and absent else ():
+                q, operator = absent[0]
+                if p in there:
+                    what = f"{meeting.name or 'an exchange'} (its operator {own})"
+                    waits.setdefault(p, (q, f"rank {p} waits in {what} for rank {q} (its operator {operator})"))
+        return "; ".join(_circle(waits)) or "none of them is at an operator that it shares with another"
+
+
+def _circle(waits: Mapping[int, tuple[int, str]]) -> list[str]:
+    """The sentences of a circle, or all where none waits for itself at last."""
+    for start in waits:
+        at, path = start, list[int]()
+        while at in waits and at not in path:
+            path.append(at)
+            at = waits[at][0]
+        if at in path:
+            return [waits[p][1] for p in path[path.index(at) :]]
+    return [said for _, said in waits.values()]
 
 
 def _share(simulations: Sequence[Simulation], between: Connections) -> list[list[int]]:
@@ -106,23 +123,42 @@ def _reroute(simulation: Simulation, passed: Sequence[Sequence[int]], routes: li
 
 
 def _take_processors(simulation: Simulation, p: int, meetings: Sequence[Meeting]) -> None:
-    """The collectives of the p-th program take the multiprocessors that their meetings say."""
-    blocks = {operator: meeting.blocks for meeting in meetings for q, operator in meeting.members if q == p}
+    """The collectives of the p-th program take the multiprocessors that their meetings say, of several the most."""
+    blocks: dict[int, int] = {}
+    for meeting in meetings:
+        blocks |= {operator: max(meeting.blocks, blocks.get(operator, 0)) for q, operator in meeting.members if q == p}
     simulation.program = tables.with_collectives(
         simulation.program, simulation.island, simulation.work.trace, simulation.shared, blocks
     )
 
 
-def _with_meetings(program: Any, p: int, meetings: Sequence[Meeting]) -> Any:
-    """The p-th program's tables, with the meetings of its operators."""
-    mine = [(operator, k) for k, meeting in enumerate(meetings) for q, operator in meeting.members if q == p]
-    meets, carried = np.full(len(program.duration), -1, np.int64), program.carried.copy()
-    for operator, k in mine:
-        meets[operator], carried[1, operator] = k, state.MEETS
-    return program._replace(meets=meets, carried=carried)
+class _Meets(NamedTuple):
+    """Which meetings each operator has: of each program where they begin, which operators have any; and all meetings."""
+
+    starts: list[I64]
+    operators: list[I64]
+    meetings: I64
 
 
-def _fabric(meetings: Sequence[Meeting], routes: Sequence[Sequence[int]], programs: Sequence[int]) -> Fabric:
+def _meets(operators: Sequence[int], meetings: Sequence[Meeting]) -> _Meets:
+    rows = sorted((p, operator, k) for k, meeting in enumerate(meetings) for p, operator in meeting.members)
+    program, operator, meeting = np.array(rows, np.int64).reshape(-1, 3).T
+    first = np.searchsorted(program, np.arange(len(operators)))
+    mine = [operator[program == p] for p in range(len(operators))]
+    starts = [at + np.searchsorted(own, np.arange(count + 1)) for at, own, count in zip(first, mine, operators, strict=True)]
+    return _Meets(starts, mine, meeting)
+
+
+def _with_meetings(program: Any, starts: I64, operators: I64) -> Any:
+    """A program's tables, with the meetings of its operators."""
+    carried = program.carried.copy()
+    carried[1, operators] = state.MEETS
+    return program._replace(meets=starts, carried=carried)
+
+
+def _fabric(
+    meetings: Sequence[Meeting], of_operators: I64, routes: Sequence[Sequence[int]], programs: Sequence[int]
+) -> Fabric:
     rows, first = table(max(1, len(meetings)), RENDEZVOUS), 0
     rows["begins"] = state.NEVER
     for met, meeting, route in zip(rows, meetings, routes, strict=False):
@@ -133,4 +169,5 @@ def _fabric(meetings: Sequence[Meeting], routes: Sequence[Sequence[int]], progra
     return filled(
         Fabric, {"members": max(1, first), "K + 1": len(meetings) + 1}, programs=np.array(programs, np.int64),
         run=np.array([address(run_until, RUN)], np.int64), rendezvous=rows,
+        meetings=np.ascontiguousarray(of_operators) if len(of_operators) else np.zeros(1, np.int64),
     )  # fmt: skip

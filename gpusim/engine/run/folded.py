@@ -24,7 +24,7 @@ from gpusim.machine.topology.transfers import LinkFlow
 from gpusim.programs.ranks.layout import RankLayout
 from gpusim.programs.ranks.matching import matched
 from gpusim.results.result import Result
-from gpusim.trace.exchanges import RECEIVE, SEND, parse_exchange
+from gpusim.trace.exchanges import RECEIVE, SEND, parse_exchanges
 from gpusim.trace.workload import Workload
 
 
@@ -69,7 +69,7 @@ class _Fold:
     def collectives(self, stage: int, work: Workload) -> Iterator[Meeting]:
         """Of one stage's program, which is the only one that comes to them."""
         program = work.trace
-        said = [parse_exchange(text) for text in program.exchanges]
+        said = [parse_exchanges(text)[0] for text in program.exchanges]  # batches are of sends and receives
         for operator in np.flatnonzero(program.exchange >= 0).tolist():
             one = said[int(program.exchange[operator])]
             if one.kind not in (SEND, RECEIVE):
@@ -108,7 +108,7 @@ class _Fold:
         key = kind, size, groups
         if key not in self._known:
             self._known[key] = self._flow(kind, size, groups)
-        return meeting(kind, members, self._known[key], self.links)
+        return meeting(kind, size, members, self._known[key], self.links)
 
     def _flow(self, kind: str, size: int, groups: tuple[tuple[int, ...], ...]) -> LinkFlow:
         """The flow of the first group, over the links that all of them pass in this time.
@@ -159,5 +159,5 @@ def _near(machine: Topology, gpus: Sequence[str]) -> frozenset[str]:
 def _only_sends(work: Workload) -> Any:
     """The program without its collectives, to match what its stages send."""
     program = work.trace
-    kinds = np.array([parse_exchange(text).kind in (SEND, RECEIVE) for text in program.exchanges] + [False])
+    kinds = np.array([parse_exchanges(text)[0].kind in (SEND, RECEIVE) for text in program.exchanges] + [False])
     return replace(program, exchange=np.where(kinds[program.exchange], program.exchange, -1))

@@ -69,14 +69,15 @@ def connections(
 def _meeting(one: Matched, gpus: Sequence[str], links: SharedLinks, flow_of: FlowOf) -> Meeting:
     flow = flow_of(one.kind, one.size, [gpus[rank] for rank in one.ranks])
     members = tuple((rank, operator) for rank, operator in zip(one.ranks, one.operators, strict=True) if operator >= 0)
-    return meeting(one.kind, members, flow, links)
+    return meeting(one.kind, one.size, members, flow, links)
 
 
-def meeting(kind: str, members: tuple[tuple[int, int], ...], flow: LinkFlow, links: SharedLinks) -> Meeting:
+def meeting(kind: str, size: int, members: tuple[tuple[int, int], ...], flow: LinkFlow, links: SharedLinks) -> Meeting:
     """Of what flows when these (rank, operator) meet.
 
     Sends and receives take no multiprocessors: programs issue them when nothing else is left to do, and wait for them at once,
     while here a receive may be issued long before and would hold them until then.
     """
     blocks = 0 if kind in (SEND, RECEIVE) else flow.blocks
-    return Meeting(members, round(flow.latency), flow.size, flow.rate, links.route(flow.links), blocks)
+    name = f"{kind} of {size} bytes"
+    return Meeting(members, round(flow.latency), flow.size, flow.rate, links.route(flow.links), name, blocks)

@@ -17,6 +17,7 @@ class Meeting:
     size     bytes along the route, all of its links at one rate
     rate     bytes/ns, at most
     route    the links; one that the bytes pass twice stands there twice
+    name     for people: "all_reduce of 1000 bytes"
     blocks   multiprocessors that a collective takes from each device from its own start on
     """
 
@@ -25,6 +26,7 @@ class Meeting:
     size: float
     rate: float
     route: tuple[SharedLink, ...]
+    name: str = ""
     blocks: int = 0
 
 

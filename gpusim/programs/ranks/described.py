@@ -10,31 +10,34 @@ from gpusim.programs.ranks.recorded import RankPrograms
 from gpusim.trace.trace import Trace
 from gpusim.trace.workload import build
 
+_ABSENT = {"tensors": "not recorded", "operators": "", "exchanges": "", "live peak": "", "recorded": "", "waited": ""}
+
 
 def describe(programs: RankPrograms) -> list[dict[str, Any]]:
     """A row for each rank, as a table shows it."""
     found = programs.check()
     waits = recorded_waits(programs, found)
     return [
-        {"rank": rank, **(_row(program, waits[rank]) if rank not in programs.absent else {"tensors": "not recorded"})}
+        {"rank": rank, **(_row(program, waits[rank]) if rank not in programs.absent else _ABSENT)}
         for rank, program in enumerate(programs.programs)
     ]
 
 
 def recorded_waits(programs: RankPrograms, found: list[Matched]) -> list[int]:
-    """ns that each rank's collectives and sends waited for others: what they took longer than on the rank that came last.
+    """ns that each rank's collectives and sends waited for others: what they took longer than on the rank that came last, of
+    those that were recorded.
 
-    -1 of a rank of which no times of them were recorded.
+    -1 of a rank whose times were not recorded, or those of no other.
     """
-    waits = [0] * len(programs.programs)
+    waits = [-1 if (program.exchange >= 0).any() else 0 for program in programs.programs]
     for one in found:
         took = {
             rank: int(programs.programs[rank].duration[operator])
             for rank, operator in zip(one.ranks, one.operators, strict=True) if operator >= 0
         }  # fmt: skip
-        least = min(took.values())
-        for rank, ns in took.items():
-            waits[rank] = -1 if least < 0 or waits[rank] < 0 else waits[rank] + ns - least
+        if len(took) > 1 and (least := min(took.values())) >= 0:
+            for rank, ns in took.items():
+                waits[rank] = max(waits[rank], 0) + ns - least
     return waits
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpusim.base.errors import TraceError
-from gpusim.trace.exchanges import RECEIVE, SEND, Exchange, communicator, parse_exchange
+from gpusim.trace.exchanges import RECEIVE, SEND, Exchange, communicator, parse_exchanges
 from gpusim.trace.trace import Trace
 
 Members = Callable[[int, str], tuple[int, ...]]  # (rank, group) -> its ranks
+_Group = tuple[bool, str, tuple[int, ...]]  # whether it is a pair of sender and receiver, communicator, ranks
 Call = tuple[int, Exchange]  # an operator, and what it exchanges
 
 
@@ -41,24 +42,28 @@ def absent_of(programs: Sequence[Trace]) -> frozenset[int]:
 def matched(programs: Sequence[Trace], members: Members) -> list[Matched]:
     """What the ranks' programs exchange, each once; a group of one rank exchanges nothing, an absent rank is not asked.
 
-    Calls of a group are matched in the order in which each rank issues them, as NCCL does.  Raises TraceError, naming ranks and
-    operators, where they do not agree.
+    Calls of a group are matched in the order in which each rank issues them, as NCCL does; those of a batch each for itself.
+    Raises TraceError, naming ranks and operators, where they do not agree.
     """
-    calls: dict[tuple[bool, str, tuple[int, ...]], dict[int, list[Call]]] = {}
+    calls: dict[_Group, dict[int, list[Call]]] = {}
     for rank, program in enumerate(programs):
-        exchanges = [parse_exchange(text) for text in program.exchanges]
+        exchanges = [parse_exchanges(text) for text in program.exchanges]
         for operator in np.flatnonzero(program.exchange >= 0).tolist():
-            said = exchanges[int(program.exchange[operator])]
-            ranks = members(rank, said.group)
-            if said.kind in (SEND, RECEIVE):
-                ranks = (rank, *ranks) if said.kind == SEND else (*ranks, rank)
-            elif rank not in ranks:
-                raise TraceError(f"operator {operator} of rank {rank} calls group {said.group}, of which it is no rank")
-            if len(ranks) > 1:
-                key = said.kind in (SEND, RECEIVE), communicator(said.group), ranks
-                calls.setdefault(key, {}).setdefault(rank, []).append((operator, said))
+            for said in exchanges[int(program.exchange[operator])]:
+                group = _group(rank, operator, said, members)
+                if len(group[2]) > 1:
+                    calls.setdefault(group, {}).setdefault(rank, []).append((operator, said))
     absent = absent_of(programs)
     return [one for (_, _, ranks), of in calls.items() for one in _of_group(programs, ranks, of, absent)]
+
+
+def _group(rank: int, operator: int, said: Exchange, members: Members) -> _Group:
+    ranks = members(rank, said.group)
+    if said.kind in (SEND, RECEIVE):
+        ranks = (rank, *ranks) if said.kind == SEND else (*ranks, rank)
+    elif rank not in ranks:
+        raise TraceError(f"operator {operator} of rank {rank} calls group {said.group}, of which it is no rank")
+    return said.kind in (SEND, RECEIVE), communicator(said.group), ranks
 
 
 def _of_group(
@@ -92,7 +97,7 @@ def _agreed(programs: Sequence[Trace], ranks: tuple[int, ...], each: tuple[Call,
                 f"rank {ranks[0]} is in {_named(programs, ranks[0], operator, said)} with rank {rank}, which is in "
                 f"{_named(programs, rank, other, says)}"
             )
-    return Matched(said.kind, said.size, ranks, tuple(operator for operator, _ in each))
+    return Matched(SEND if said.kind == RECEIVE else said.kind, said.size, ranks, tuple(operator for operator, _ in each))
 
 
 def _named(programs: Sequence[Trace], rank: int, operator: int, said: Exchange) -> str:

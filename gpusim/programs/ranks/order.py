@@ -12,20 +12,18 @@ from gpusim.programs.ranks.matching import Matched
 from gpusim.trace.trace import OP, RECORD, SYNC, WAIT, Trace
 
 _Item = tuple[int, int]
-"""(OP, the collective), (RECORD or WAIT, the stream event), in a stream's queue."""
+"""(OP, the operator), (RECORD or WAIT, the stream event), in a stream's queue."""
 
 
 class _Rank:
     """One rank's program as far as it can wait: what its host has not issued, and what its streams have not done."""
 
-    def __init__(self, trace: Trace, meets: dict[int, int]) -> None:
+    def __init__(self, trace: Trace, meets: dict[int, set[int]]) -> None:
+        self.meets = meets  # the collectives of each operator that are not done: of a batch of sends and receives several
         here = (trace.kind == RECORD) | (trace.kind == WAIT) | (trace.kind == SYNC)
         issued = np.flatnonzero(trace.kind == OP)[sorted(meets)] if meets else np.zeros(0, np.int64)
         rows = np.sort(np.concatenate([np.flatnonzero(here), issued]))
-        self.events = [
-            (int(trace.kind[e]), int(trace.stream[e]), meets[int(trace.arg[e])] if trace.kind[e] == OP else int(trace.arg[e]))
-            for e in rows
-        ]
+        self.events = [(int(trace.kind[e]), int(trace.stream[e]), int(trace.arg[e])) for e in rows]
         self.next = 0
         self.streams: dict[int, deque[_Item]] = {}
         self.recorded: set[int] = set()  # stream events that the host has issued and that are not reached yet
@@ -60,25 +58,25 @@ class _Rank:
         if kind == RECORD:
             self.recorded.discard(arg)
         elif kind == OP:
-            self.at.add(arg)
-            return False
+            self.at |= self.meets[arg]
+            return not self.meets[arg]
         return kind == RECORD or arg not in self.recorded
 
     def leave(self, collective: int) -> None:
         """The collective has all of its ranks, and is done."""
         for queue in self.streams.values():
-            if queue and queue[0] == (OP, collective):
-                queue.popleft()
+            if queue and queue[0][0] == OP:
+                self.meets[queue[0][1]].discard(collective)
         self.at.discard(collective)
 
 
 def check_order(programs: Sequence[Trace], found: Sequence[Matched]) -> None:
     """Raises TraceError where ranks wait for each other for ever: which one in which collective for whom."""
-    meets: list[dict[int, int]] = [{} for _ in programs]
+    meets: list[dict[int, set[int]]] = [{} for _ in programs]
     for number, one in enumerate(found):
         for rank, operator in zip(one.ranks, one.operators, strict=True):
             if operator >= 0:
-                meets[rank][operator] = number
+                meets[rank].setdefault(operator, set()).add(number)
     ranks = [_Rank(program, meet) for program, meet in zip(programs, meets, strict=True)]
     needed = [sum(operator >= 0 for operator in one.operators) for one in found]
     come = [0] * len(found)

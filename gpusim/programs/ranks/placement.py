@@ -17,7 +17,7 @@ from gpusim.policies import registry
 from gpusim.policies.placing import GroupExchange, PlacementView
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs.ranks.matching import Members, absent_of
-from gpusim.trace.exchanges import RECEIVE, SEND, parse_exchange
+from gpusim.trace.exchanges import RECEIVE, SEND, Exchange, parse_exchanges
 from gpusim.trace.trace import KERNEL, OP, Trace
 
 PACKED = "packed"
@@ -107,23 +107,22 @@ def group_exchanges(programs: Sequence[Trace], members: Members) -> list[GroupEx
     absent, used = absent_of(programs), {id(program): _used(program) for program in programs}
     found = []
     for rank, program in enumerate(programs):
-        for (text, apart), calls in used[id(program)].items():
-            kind, group, size = parse_exchange(text)
-            ranks = members(rank, group)
-            if kind == SEND:
-                found.append(GroupExchange(group, cast("Kind", SEND), size, (rank, *ranks), apart, calls))
-            elif kind != RECEIVE and len(ranks) > 1 and next(r for r in ranks if r not in absent) == rank:
-                found.append(GroupExchange(group, cast("Kind", kind), size, ranks, apart, calls))
+        for (each, apart), calls in used[id(program)].items():
+            ranks = members(rank, each.group)
+            if each.kind == SEND:
+                found.append(GroupExchange(each.group, cast("Kind", SEND), each.size, (rank, *ranks), apart, calls))
+            elif each.kind != RECEIVE and len(ranks) > 1 and next(r for r in ranks if r not in absent) == rank:
+                found.append(GroupExchange(each.group, cast("Kind", each.kind), each.size, ranks, apart, calls))
     return found
 
 
-def _used(program: Trace) -> Counter[tuple[str, bool]]:
+def _used(program: Trace) -> Counter[tuple[Exchange, bool]]:
     """How often a program has each exchange on a stream with kernels, and on one without."""
     stream = program.stream[program.kind == OP]
     apart = ~np.isin(stream, stream[program.activity == KERNEL])
-    exchanged = program.exchange >= 0
-    texts = [program.exchanges[number] for number in program.exchange[exchanged].tolist()]
-    return Counter(zip(texts, apart[exchanged].tolist(), strict=True))
+    exchanged, said = program.exchange >= 0, [parse_exchanges(text) for text in program.exchanges]
+    pairs = zip(program.exchange[exchanged].tolist(), apart[exchanged].tolist(), strict=True)
+    return Counter((each, beside) for number, beside in pairs for each in said[number])
 
 
 def _check_gpus(machine: Topology, ranks: int, gpus: Sequence[str]) -> None:

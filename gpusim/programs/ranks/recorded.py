@@ -243,13 +243,14 @@ class _Join:
         filled, warnings = dict[str, str](), list[str]()
         if missing:
             few = ", ".join(map(str, missing[:16])) + (", ..." if len(missing) > 16 else "")
-            filled["ranks"] = f"{len(missing)} of {self.world} were not recorded: {few}"
+            were = "was" if len(missing) == 1 else "were"
+            filled["ranks"] = f"{len(missing)} of {self.world} {were} not recorded: {few}"
             warnings.append(
-                f"{len(missing)} of {self.world} ranks were not recorded ({few}): to {self.lonely} collectives they are taken "
-                "to come in time, so that nobody waits for them, and else they do nothing"
+                f"{len(missing)} of {self.world} ranks {were} not recorded ({few}): such ranks are taken to come in time to "
+                f"{self.lonely} collectives, so that nobody waits for them, and else to do nothing"
             )
         if self.uneven:
-            filled["sizes"] = f"{self.uneven} uneven all-to-alls take the time of their largest part"
+            filled["sizes"] = f"an uneven all-to-all takes the time of its largest part: {self.uneven} of them"
         if cut := sum(self.cut.values()):
             filled["ends"] = f"{cut} calls before all recordings have begun or after one has ended keep their recorded times"
         if self.unread:

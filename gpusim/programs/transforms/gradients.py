@@ -36,15 +36,20 @@ AS_MADE = "made"
 _TYPES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 
-def gradients(trace: Trace, bucket: str, once: bool = False, reduced: str = AS_MADE) -> Gradients:
+def gradients(
+    trace: Trace, bucket: str, once: bool = False, reduced: str = AS_MADE, modules: Mask | None = None
+) -> Gradients:
     """The gradients in their buckets.
 
     bucket   bytes that are in each at least, but for the last of a pass; or "block": those of one block of the model
     once     only the last pass before an optimizer step counts, which completes what the passes before have begun
     reduced  the type in which they are exchanged, or "made"
+    modules  (M + 1,) of whose operators they are; None: of all
     Raises GpusimError for another type, TraceError for a trace without gradients.
     """
     made = _rows(trace)
+    if modules is not None:
+        made = _some(made, modules[trace.module[made.first]])
     if once:
         made = _last_of_steps(trace, made)
     number = _by_block(trace, made) if bucket == BLOCK else _by_size(trace, made, int(parse(bucket, BYTES)))
@@ -59,7 +64,11 @@ def _last_of_steps(trace: Trace, g: Gradients) -> Gradients:
     key, which = np.unique(steps * trace.tensors + g.tensor, return_inverse=True)
     last = np.full(len(key), -1)
     np.maximum.at(last, which, g.of_pass)
-    kept = g.of_pass == last[which]
+    return _some(g, g.of_pass == last[which])
+
+
+def _some(g: Gradients, kept: Mask) -> Gradients:
+    """These rows, not yet in buckets."""
     return replace(
         g, tensor=g.tensor[kept], of_pass=g.of_pass[kept], first=g.first[kept], last=g.last[kept], bucket=g.bucket[kept]
     )
@@ -136,9 +145,9 @@ def stand_ins(edit: Edit, g: Gradients) -> I64:
     return made
 
 
-def reduce(edit: Edit, g: Gradients, name: str, share: float, stream: int) -> None:
-    """One collective for each bucket, which leaves the gradients where they are."""
-    _operate(edit, g, g.tensor, g.tensor, name, COLLECTIVE, share, stream)
+def reduce(edit: Edit, g: Gradients, name: str, share: float, stream: int, group: str = "data") -> None:
+    """One collective of the group for each bucket, which leaves the gradients where they are."""
+    _operate(edit, g, g.tensor, g.tensor, name, COLLECTIVE, share, stream, group=group)
 
 
 def take(
@@ -153,15 +162,16 @@ def take(
 
 
 def _operate(
-    edit: Edit, g: Gradients, reads: I64, writes: I64 | None, name: str, activity: int, share: float, stream: int
-) -> None:
+    edit: Edit, g: Gradients, reads: I64, writes: I64 | None, name: str, activity: int, share: float, stream: int, *,
+    group: str = "data",
+) -> None:  # fmt: skip
     size = np.bincount(g.bucket, g.sent, len(g.fires))
     count = np.bincount(g.bucket, minlength=len(g.fires))
     order = np.argsort(g.bucket, kind="stable")
     written = (0 * count, order[:0]) if writes is None else (count, writes[order])
     exchanged: dict[str, Any] = {}
     if activity == COLLECTIVE:
-        exchanged["exchange"] = edit.exchanges(name.removeprefix(OWN), "data", size.astype(np.int64))
+        exchanged["exchange"] = edit.exchanges(name.removeprefix(OWN), group, size.astype(np.int64))
     operators = edit.add_operators(
         (count, reads[order]), written, op=edit.name("op_names", name), activity=activity,
         read_bytes=np.rint(size * share).astype(np.int64), **exchanged,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Chain = str | Sequence[str]
 NONE = "none"  # the chain of no transform
 # What changes the program comes first, in any order; then how GPUs share it and what leaves them, each of these once.
-_ORDER = (("tensor_parallel",), ("pipeline",), ("data_parallel", "zero"), ("offload",))
+_ORDER = (("tensor_parallel",), ("expert_parallel",), ("pipeline",), ("data_parallel", "zero"), ("offload",))
 _KNOWN = Functions("gpusim.programs.transforms", "transform", "Trace")
 _T = TypeVar("_T", bound=Callable[..., "Trace"])
 

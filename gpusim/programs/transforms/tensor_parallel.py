@@ -12,6 +12,7 @@ from gpusim.base.errors import TraceError
 from gpusim.machine.kernels.classes import base
 from gpusim.machine.kernels.operators import is_product
 from gpusim.programs.transforms.parameters import SMALL, parameters
+from gpusim.programs.transforms.sequence_shards import SequenceShards, bring_together, sequence_shards, touched_bytes
 from gpusim.trace.edit import Edit, Mask, begun, issued
 from gpusim.trace.model_blocks import blocks
 from gpusim.trace.roles import BACKWARD, GRADIENT, PARAMETER, STEP, phase_kinds, roles
@@ -19,10 +20,13 @@ from gpusim.trace.trace import COLLECTIVE, I64, OP, Trace
 
 # What a tensor is on one rank: all of it; a split weight, or derived from such alone; a part; a summand of what it should be.
 WHOLE, WEIGHT, PART, SUMMAND = range(4)
+ANYTHING, SUMMANDS = 1, 2  # what an addition may add to a summand before it is reduced; 0: it is none
 
 
-def tensor_parallel(trace: Trace, ranks: int = 8) -> Trace:
+def tensor_parallel(trace: Trace, ranks: int = 8, sequence: bool = False) -> Trace:
     """One of `ranks` GPUs that share each linear layer inside the model's numbered blocks.
+
+    sequence   norms, dropout and residuals are divided by tokens: reduce-scatters and all-gathers instead of all-reduces
 
     What each operator does follows from what it reads.  A product of a split weight with a whole tensor makes a part (columns);
     with a part, a summand (rows).  What is added to a summand, by one rank, is in it; before anything else reads one comes an
@@ -36,15 +40,34 @@ def tensor_parallel(trace: Trace, ranks: int = 8) -> Trace:
     origin = np.where(parameters(trace), np.arange(trace.tensors), -1)
     flag[_weights(trace, kinds, product, origin)] = WEIGHT
     role = roles(trace)
-    reduced = follow(
-        product, _named(trace, lambda name: base(name).rstrip("_") == "add"), kinds == STEP, trace.read_start,
-        trace.read_id, trace.write_start, trace.write_id, role == GRADIENT, role == PARAMETER, flag, origin,
+    adds = _named(trace, lambda name: base(name).rstrip("_") == "add").astype(np.int8)
+    found = follow(
+        product, adds * (SUMMANDS if sequence else ANYTHING), kinds == STEP, trace.read_start, trace.read_id, trace.write_start,
+        trace.write_id, role == GRADIENT, role == PARAMETER, flag, origin,
     )  # fmt: skip
+    reduced = np.array(found, np.int64).reshape(-1, 2)
     split = ((flag == WEIGHT) | (flag == PART)) & (trace.size > SMALL)
+    shards = sequence_shards(trace, product, (flag == WEIGHT) | (flag == PART), reduced) if sequence else None
     edit = Edit(trace)
     edit["size"][split] = -(-trace.size[split] // ranks)
-    reads, whole_reads = touched(trace, "read", edit["size"]), touched(trace, "read", trace.size)
-    writes, whole_writes = touched(trace, "write", edit["size"]), touched(trace, "write", trace.size)
+    if shards is not None:
+        edit["size"][shards.shard] = -(-trace.size[shards.shard] // ranks)
+        reduced = reduced[~shards.shard[reduced[:, 1]]]
+    _divide(edit, product, shards, ranks)
+    _all_reduce(edit, reduced, 2 * (ranks - 1) / ranks)
+    if shards is not None:
+        bring_together(edit, shards, ranks)
+    return edit.finish()
+
+
+def _divide(edit: Edit, product: Mask, shards: SequenceShards | None, ranks: int) -> None:
+    """Bytes and arithmetic of operators by what they touch of each tensor."""
+    trace = edit.trace
+    read, written = (edit["size"][ids] for ids in (trace.read_id, trace.write_id))
+    if shards is not None:
+        read, written = touched_bytes(trace, shards, product, edit["size"])
+    reads, whole_reads = _sums(trace.read_start, read), touched(trace, "read", trace.size)
+    writes, whole_writes = _sums(trace.write_start, written), touched(trace, "write", trace.size)
     for column, part, whole in (
         ("read_bytes", reads, whole_reads), ("written_bytes", writes, whole_writes),
         ("flops", reads + writes, whole_reads + whole_writes),
@@ -53,8 +76,6 @@ def tensor_parallel(trace: Trace, ranks: int = 8) -> Trace:
         if column == "flops":
             share[product & (share < 1)] = 1 / ranks  # whichever of its three tensors are split
         edit[column][:] = getattr(trace, column) * share
-    _all_reduce(edit, np.array(reduced, np.int64).reshape(-1, 2), 2 * (ranks - 1) / ranks)
-    return edit.finish()
 
 
 def _weights(trace: Trace, kinds: I64, product: Mask, origin: I64) -> I64:
@@ -100,6 +121,7 @@ def follow(
 ) -> Any:
     """Flags what each operator meets for the first time; returns [(operator, summand that is to be reduced before it)].
 
+    adds       (O,) ANYTHING or SUMMANDS of additions
     gradient   (T,) gradients
     seen       (T,) tensors whose flags are known: at the start the parameters
     origin     (T,) the parameter that a tensor is, or is a copy of; -1: none
@@ -131,7 +153,7 @@ def follow(
             weight |= flag[read_id[i]] == WEIGHT
             part |= flag[read_id[i]] == PART
         made = WHOLE
-        if adds[o] and summands and not (weight or part):
+        if adds[o] and summands and not (weight or part) and (adds[o] == ANYTHING or summands == last - first):
             made = SUMMAND
         else:
             for i in range(first, last):
@@ -157,9 +179,13 @@ def follow(
 
 def touched(trace: Trace, side: str, size: I64) -> np.ndarray[Any, np.dtype[np.float64]]:
     """(O,) bytes of the tensors that each operator reads, or writes."""
-    start, ids = getattr(trace, f"{side}_start"), getattr(trace, f"{side}_id")
-    total = np.zeros(len(ids) + 1)
-    np.cumsum(size[ids], out=total[1:])
+    return _sums(getattr(trace, f"{side}_start"), size[getattr(trace, f"{side}_id")])
+
+
+def _sums(start: I64, values: I64) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """(O,) sums over the accesses of each operator."""
+    total = np.zeros(len(values) + 1)
+    np.cumsum(values, out=total[1:])
     return np.asarray(np.diff(total[start]))
 
 

@@ -22,6 +22,8 @@ from gpusim.trace.importers.rank_recording import RankRecording, RecordedSpan, S
 from gpusim.trace.importers.recording import open_recording
 from gpusim.trace.trace import RECORD, WAIT, Trace
 
+_OF_ALL = "0"  # PyTorch's name of the group of all ranks
+
 
 def read(
     data: BinaryIO, path: str, *, name: str | None = None, device: int | None = None, kineto: Path | str | None = None
@@ -67,7 +69,7 @@ def _read(
     groups = {group: ranks for node in nodes for group, ranks in node.groups}
     if kernels is None:
         calls = {i: call for i, node in alone.items() if (call := _call_of(nodes, node)) is not None}
-        return RankRecording(path, build.finish(), world=max(map(len, groups.values()), default=0), groups=groups, calls=calls)
+        return RankRecording(path, build.finish(), world=len(groups.get(_OF_ALL, ())), groups=groups, calls=calls)
     build.meta["streams"] = kernels.streams
     build.meta |= kernels.said
     said = said_of_ranks(kernels.header, str(kineto))
@@ -109,7 +111,7 @@ class _Kernels:
         with open_recording(path) as file:
             events = DeviceEvents(file, str(path), device)
         names = {node.record: node.name for node in nodes}
-        if (found := _differing(events.operators, names))[1] > found[0]:  # before 2024 a profile counts on its own
+        if (found := _differing(events.operators, names))[1] >= found[0]:  # before 2024 a profile counts on its own
             events.operators = _renumbered(events.operators, nodes)
         alike, unlike = _differing(events.operators, names)
         if unlike > alike:
