@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from gpusim.referee.activities import NEVER
 from gpusim.referee.ends import ROUNDING, Flow, Started
 from gpusim.referee.report import Findings
 from gpusim.results.result import Result
+from gpusim.trace.exchanges import parse_exchanges
 from gpusim.trace.trace import HOST_WORK, I64, KERNEL, Trace
 
 
@@ -57,7 +57,7 @@ def members_of(meetings: Sequence[Meeting]) -> Members:
 
 
 def possible(members: Members, programs: Sequence[Trace], found: Sequence[Findings]) -> bool:
-    """Each member is an operator of a rank that can meet others, and no two meetings are one.  False: look no further."""
+    """Each member is an operator of a rank that can meet others, in one meeting or a batch.  False: look no further."""
     ops = np.array([program.ops for program in programs])
     there = (members.rank >= 0) & (members.rank < len(ops))
     there &= (members.operator >= 0) & (members.operator < np.where(there, ops[np.where(there, members.rank, 0)], 0))
@@ -69,20 +69,25 @@ def possible(members: Members, programs: Sequence[Trace], found: Sequence[Findin
     for rank, program in enumerate(programs):
         mine = members.rank == rank
         works[mine] = np.isin(program.activity[members.operator[mine]], (KERNEL, HOST_WORK))
-    again = _again(members)
-    for wrong, expected in ((works, "an operator that moves bytes"), (again, "meetings of different members")):
+    again = _again(members, programs)
+    for wrong, expected in ((works, "an operator that moves bytes"), (again, "one meeting of each operator")):
         for i in np.flatnonzero(wrong).tolist():
             found[members.rank[i]].say(-1, f"operator {members.operator[i]} is in meeting {members.meeting[i]}", expected)
     return not (works.any() or again.any())
 
 
-def _again(members: Members) -> npt.NDArray[np.bool_]:
-    """(M,) meetings that have the members of one before, in their order."""
-    known: dict[tuple[int, ...], int] = {}
-    first = np.searchsorted(members.meeting, np.arange(members.meeting.max(initial=-1) + 2))
-    for k, (a, b) in enumerate(pairwise(first.tolist())):
-        known.setdefault((*members.rank[a:b].tolist(), *members.operator[a:b].tolist()), k)
-    return ~np.isin(members.meeting, list(known.values()))
+def _again(members: Members, programs: Sequence[Trace]) -> npt.NDArray[np.bool_]:
+    """(M,) meetings of an operator beyond those that its program names: of a batch of sends and receives each, else one."""
+    of = _operators(members)
+    order = np.argsort(of, kind="stable")
+    count = np.zeros(len(of), np.int64)
+    count[order] = np.arange(len(of)) - np.searchsorted(of[order], of[order])
+    said = np.ones(len(of), np.int64)
+    for rank, program in enumerate(programs):
+        mine = members.rank == rank
+        parts = np.array([len(parse_exchanges(text)) for text in program.exchanges] + [1], np.int64)
+        said[mine] = parts[program.exchange[members.operator[mine]]]
+    return np.asarray(count >= said)
 
 
 def _operators(members: Members) -> I64:

@@ -147,6 +147,16 @@ def test_less_memory_costs_each_rank_time_and_too_little_ends_all(tmp_path: Path
     assert {rank.outcome for rank in none.ranks} <= {"oom", "failed"}
 
 
+@pytest.mark.slow
+def test_stages_with_little_memory_do_not_wait_for_each_other_for_ever(tmp_path: Path) -> None:
+    """Eight stages that swap: sends and receives in turn would, since the one waits for room that the other keeps."""
+    said = "[{pipeline: 8, microbatches: 8}, {pipeline: 4, microbatches: 8, schedule: zero_bubble}]"
+    path = experiment(tmp_path, parallel=said)
+    done = gpusim("run", path, "--set", "memory=90 %", "-o", tmp_path / "out", "--no-figures")
+    assert done.exit_code == 0, done.output
+    assert all(run.finished and run.metrics["d2h_bytes"] > 0 for run in load_folder(tmp_path / "out"))
+
+
 @pytest.mark.parametrize(("changes", "said"), BLAMED)
 def test_what_cannot_be_divided_is_said_before_anything_runs(changes: dict[str, str], said: str, tmp_path: Path) -> None:
     done = gpusim("run", experiment(tmp_path, **changes), "-o", tmp_path / "out")

@@ -251,7 +251,7 @@ def test_a_member_that_came_earlier_than_the_others_say_is_found() -> None:
 
 
 @pytest.mark.parametrize(("between", "words"), [
-    (replace(BETWEEN, meetings=[meeting(), meeting()]), "operator 1 is in meeting 1; expected meetings of different members"),
+    (replace(BETWEEN, meetings=[meeting(), meeting()]), "operator 1 is in meeting 1; expected one meeting of each operator"),
     (replace(BETWEEN, meetings=[meeting(members=((0, 0), (1, 1)))]), "operator 0 is in meeting 0; expected an operator that"),
     (replace(BETWEEN, meetings=[meeting(members=((0, 1), (1, 2)))]), "operator 2 of rank 1 meets others; expected an operator"),
     (replace(BETWEEN, meetings=[meeting(members=((0, 1), (2, 1)))]), "operator 1 of rank 2 meets others; expected an operator"),

@@ -65,10 +65,11 @@ def own_experts(trace: Trace, ranks: int) -> int:
     return count // ranks
 
 
-def expert_groups(trace: Trace, number: I64, layer: I64, own_experts: int) -> ExpertGroups:
+def expert_groups(trace: Trace, number: I64, layer: I64, own: int) -> ExpertGroups:
     """The groups of a program.
 
     number, layer   (O,) expert of an operator, from 0, and its layer; -1: none
+    own             this rank has the first so many of each layer
     """
     kinds = phase_kinds(trace)[issued(trace)].astype(np.int64)
     running = (number >= 0) & ((kinds == FORWARD) | (kinds == BACKWARD))
@@ -82,16 +83,14 @@ def expert_groups(trace: Trace, number: I64, layer: I64, own_experts: int) -> Ex
     moving = np.isin(roles(trace), (ACTIVATION, TEMPORARY))
     group, turn = _turns(begins, ends, running, trace.read_start, trace.read_id, trace.write_start, trace.write_id, moving)
     moving &= ~_like_gradients(trace)
-    reads, writes = (_by_side(trace, side, running & (number < own_experts)) for side in ("read", "write"))
-    any_reads, any_writes = (_by_side(trace, side, running) for side in ("read", "write"))
-    others_read, others_write = (_by_side(trace, side, ~running & (kinds != -1)) for side in ("read", "write"))
-    into, out = moving & any_reads & ~any_writes & others_write, moving & any_writes & others_read
-    inner = moving & writes & ~out
-    sent = _of_group(trace, "read", running, into, group, len(begins))
-    returned = _of_group(trace, "write", running, out, group, -1)
+    mine = running & (number < own)
+    (own_reads, own_writes), (reads, writes), (others_read, others_write) = (
+        [_by_side(trace, side, operators) for side in ("read", "write")] for operators in (mine, running, ~running)
+    )
+    into, out = moving & reads & ~writes & others_write, moving & writes & others_read
     return ExpertGroups(
-        begins, ends, group, turn, running & (number < own_experts), running & (number >= own_experts), into & (reads | writes),
-        out & (reads | writes), inner, sent, returned,
+        begins, ends, group, turn, mine, running & ~mine, into & own_reads, out & own_writes, moving & own_writes & ~out,
+        _group_of(trace, "read", running, into, group, first=True), _group_of(trace, "write", running, out, group, first=False),
     )  # fmt: skip
 
 
@@ -112,14 +111,14 @@ def _by_side(trace: Trace, side: str, operators: Mask) -> Mask:
     return found
 
 
-def _of_group(trace: Trace, side: str, running: Mask, wanted: Mask, group: I64, unknown: int) -> I64:
-    """(T,) the first group whose experts read a wanted tensor, or the last that writes it; -1 for none."""
+def _group_of(trace: Trace, side: str, running: Mask, wanted: Mask, group: I64, *, first: bool) -> I64:
+    """(T,) the first, or the last, group whose experts access a wanted tensor; -1 for none."""
     operator = np.repeat(np.arange(trace.ops), np.diff(getattr(trace, f"{side}_start")))
     ids = getattr(trace, f"{side}_id")
-    at = np.flatnonzero(running[operator] & wanted[ids])
-    found = np.full(trace.tensors, unknown)
-    (np.minimum if unknown > 0 else np.maximum).at(found, ids[at], group[operator[at]])
-    return np.where(found == unknown, -1, found)
+    at = np.flatnonzero(running[operator] & wanted[ids])[:: -1 if first else 1]
+    found = np.full(trace.tensors, -1)
+    found[ids[at]] = group[operator[at]]  # of equal ones the last stays
+    return found
 
 
 @kept()
