@@ -68,7 +68,7 @@ No number is fitted to a row of these tables. What the visible half shows:
   With `sequence=true`, and sends and receives in batches as Megatron-LM has them, nanotron's visible rows went from a
   median of 47.2 % to 48.3 % (its orders from 6 to 7 of 9), its held-out rows from 26.6 % to 14.3 % (12 to 14 of 22): rows
   that are too fast became faster, those that were too slow came closer. The held-out half had been scored once before, so
-  these numbers of it are a second look. None of the rows interleaves.
+  these numbers of it are a second look. No row states an interleaved schedule.
 * BERT on Lambda's machines loses a fifth of its speed on two GPUs and two fifths on eight whatever links they have; the
   exchanges account for a few percent.
 

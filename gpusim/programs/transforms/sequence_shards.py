@@ -49,7 +49,7 @@ def sequence_shards(trace: Trace, product: Mask, divided: Mask, summed: I64) -> 
     shard = free & made & np.isin(trace.size, np.unique(trace.size[summed[:, 1]]))
     looked_up = np.array(["embedding" in name for name in trace.op_names] + [False])[trace.op]
     _spread(
-        passing & ~product & ~looked_up, trace.read_start, trace.read_id, trace.write_start, trace.write_id, divided,
+        passing & ~product & ~looked_up, (trace.read_start, trace.read_id), (trace.write_start, trace.write_id), divided,
         np.where(role == PARAMETER, trace.size, -1), trace.size, free, shard,
     )  # fmt: skip
     reader = np.repeat(np.arange(trace.ops), np.diff(trace.read_start))
@@ -61,10 +61,13 @@ def sequence_shards(trace: Trace, product: Mask, divided: Mask, summed: I64) -> 
 
 @kept()
 def _spread(
-    spreads: Any, read_start: Any, read_id: Any, write_start: Any, write_id: Any, divided: Any, parameter: Any, size: Any,
-    free: Any, shard: Any,
+    spreads: Any, reads: Any, writes: Any, divided: Any, parameter: Any, size: Any, free: Any, shard: Any
 ) -> Any:  # fmt: skip
-    """What operators make of shards alone are shards; but for what has the size of a parameter that they read."""
+    """What operators make of shards alone are shards; but for what has the size of a parameter that they read.
+
+    reads, writes   (start of each operator's, tensors)
+    """
+    (read_start, read_id), (write_start, write_id) = reads, writes
     for o in range(spreads.size):
         if not spreads[o]:
             continue
