@@ -54,6 +54,7 @@ EXPERIMENTS = {
     "roofline": OfExperiment("gpus", "roofline", run=2),
     "unified_oversubscription": OfExperiment("unified_oversubscription", "oversubscription"),
     "unified_training": OfExperiment("unified_training", "time_breakdown"),
+    "neighbours": OfExperiment("neighbours", "policy_comparison"),
     "faults_pingpong": OfExperiment("unified_pingpong", "fault_map", run=1),
     "faults_training": OfExperiment("unified_training", "fault_map", run=2),
 }

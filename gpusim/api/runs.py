@@ -18,6 +18,7 @@ from gpusim.experiment.single import single
 from gpusim.experiment.spec import AS_RECORDED, KINDS, Policies, RunSpec
 from gpusim.machine import sharing
 from gpusim.machine import tiers as chains
+from gpusim.machine.chain import lends
 from gpusim.machine.profile import Profile
 from gpusim.machine.tiers import DEFAULT
 from gpusim.machine.topology.topology import Topology
@@ -43,6 +44,7 @@ def simulate(
     prefetch: Any = None,
     plan: Any = None,
     release: Any = None,
+    pool: Any = None,
     defrag: Any = None,
     tiers: str = DEFAULT,
     grain: str | int = "tensor",
@@ -67,10 +69,10 @@ def simulate(
                  `load_machine` made; both words mean the same
     memory       bytes that the program may use: "32 GiB", "60 %" of its footprint, or "capacity", what the machine has;
                  host_memory the same of the host
-    place, evict, prefetch, plan, release, defrag
+    place, evict, prefetch, plan, release, pool, defrag
                  a policy: "lru", "next_k(k=4)", what `gpusim.policy` decorated, or that with parameters
                  (`functools.partial(mine, weight=2)`); by default pytorch, lru, and none
-    tiers        memories below the GPU's, nearest first: "host > nvme"
+    tiers        memories below the GPU's, nearest first: "host > nvme", of ranks also other GPUs': "peer(any) > host"
     grain        "tensor", or the bytes of the chunks in which tensors move ("2 MiB")
     unified      "driver(...)": unified memory, whose page faults take the place of the policies
     share        what activities of the GPU share: "sms", "memory" (its bandwidth) and copy "engines", or "none"
@@ -99,7 +101,8 @@ def simulate(
     if where is None or (machine is not None and on is not None):
         said = "a run needs a machine" if where is None else "machine and on both name the machine"
         raise GpusimError(said, hint='write on="a100-pcie-80gb"')
-    asked = {"place": place, "evict": evict, "prefetch": prefetch, "plan": plan, "release": release, "defrag": defrag}
+    asked = {"place": place, "evict": evict, "prefetch": prefetch, "plan": plan, "release": release, "pool": pool,
+             "defrag": defrag}  # fmt: skip
     named = Named(use)
     policies = {kind: _USUAL[kind] if asked[kind] is None else named.policy(kind, asked[kind]) for kind in KINDS}
     driver = named.policy("unified", unified)
@@ -115,6 +118,9 @@ def simulate(
         registry.bind(own.find(kind, spec.name), dict(spec.params))
     tiers = str(values.tiers(tiers))
     chains.check(tiers)
+    if pool is not None and not lends(tiers):
+        said = "a pool policy chooses among memories of other devices, and the tiers name none"
+        raise PolicyError(said, hint='write tiers="peer(any) > host"')
     program, source = source_of(trace)
     place_name, profile = any_machine_of(where)
     spec = RunSpec(

@@ -42,6 +42,7 @@ INSTRUCTION = record([("kind", i8), ("arg", i8), ("stream", i8)])
 PROCESS = record(
     [("device", i8), ("host", i8), ("tenant", i8),
      ("ended", i8),        # it has come to its end, or memory has run out
+     ("stuck", i8),        # it has no room below for what a lender wants back
      ("island", i8), ("program", i8), ("policies", i8)]  # addresses of its Island, Instructions and PolicyTables
 )  # fmt: skip
 TURN = record(
@@ -50,8 +51,8 @@ TURN = record(
      ("now", i8)]          # of those that share links
 )  # fmt: skip
 
-# What a host waits for: the device, room in a queue, copies that it takes part in.
-RUNNING, DRAIN, SPACE, ENDED, STAGING = range(5)
+# What a host waits for: the device, room in a queue, copies that it takes part in, memory that it has lent.
+RUNNING, DRAIN, SPACE, ENDED, STAGING, CALLING = range(6)
 HOST = record(
     [("time", i8), ("pc", i8), ("end", i8), ("state", i8), ("queue", i8), ("alloc_ns", i8), ("sync_ns", i8),
      ("paid", i8),         # the launch of the operator at hand has been paid
@@ -61,6 +62,7 @@ HOST = record(
      ("more", i8),         # instructions follow after `end`, in the next chunk
      ("planned", i8),      # next action of the plan
      ("staged", i8),       # it has to wait for copies, up to the last row of the marks
+     ("unlent", i8),       # what others still have of its device's memory stays there: the block at hand is had otherwise
      ("had", i8),          # what it has spent in this step on host memory: what it submits comes so much later
      ("operator_ns", i8),  # what it needs to submit an operator of the program
      ("submit_ns", i8), ("wait_ns", i8), ("cached_ns", i8)]  # what a launch, a wait for a copy and a cached block cost it
@@ -97,6 +99,9 @@ ACTIVITY = record(
      ("brought", i8), ("brought_by", i4),  # a kernel: the latest prefetched copy it needs, as a count of this queue
      ("kind", i4), ("way", i4), ("queue", i4),
      ("behind", i4),       # the queue that it was last seen to wait for
+     ("gives", i8),        # bytes of a lent memory that are free again when it ends
+     ("gives_to", i4),     # the account of that memory
+     ("called", np.int8),  # the lender counts on them
      ("done", np.int8),
      ("cancelled", np.int8),  # it will not run, and is passed over when its turn comes
      ("parts", np.int8)]      # what has to end beside the next thing that does: a kernel's reads and writes below the device,
@@ -109,9 +114,14 @@ UNIT = record(
      ("stored", i8),       # bytes that a copy takes in the memories below
      ("brought", i8),      # count of the copy that prefetched it in its queue, 0 when it was used since
      ("slot", i8),         # position in the list of residents, -1 when not resident
+     ("lent", i8),         # ns: since when its copy is in another device's memory
+     ("sent", i8), ("fetched", i8),  # counts of its latest copy to a memory below, and of the last one from there since, in
+                           # their queues; 0: there was none
+     ("sent_as", i8),      # the number of the first of them
      ("uses", i8), ("born", f8), ("arrived", f8), ("last", f8), ("next", f8),
      ("stream", i4),
-     ("brought_by", i4),      # that queue
+     ("sent_by", i4), ("fetched_by", i4),  # those queues
+     ("brought_by", i4),      # that of the prefetch
      ("stays", np.int8),      # it is never on the device: kernels use it in the nearest tier
      ("stage", np.int8),      # trace.roles.stages, for policies that read it
      ("live", np.int8),       # created and not destroyed
@@ -132,6 +142,11 @@ MEMORY = record(
      ("q_early", i8), ("q_late", i8),  # of copies that nothing waits for yet; q_in and q_out where these have no own queues
      ("hand", i8),         # where the search for a copy that can be dropped goes on
      ("waits", i8),        # the host waits for its copies
+     ("account", i8),      # of the lender whose memory it is, -1: nobody else uses it
+     ("falls", i8),        # of a lender: the way to the first memory below that is the program's own
+     ("own", i8),          # of such a memory: its number among them
+     ("given", i8),        # of a lender: units that it has taken in
+     ("place", i8), ("far", i8),  # in the chain, from 1 on; 1: in another host
      ("pool", i8),         # READY, GROW, FRESH
      ("take_ns", f8), ("take_per_byte", f8), ("give_per_byte", f8)]  # what a block costs, and giving it back
 )  # fmt: skip
@@ -141,6 +156,20 @@ NO_WAY = 0
 MEETS = -1  # of what waits for activities of other programs: they have one way together
 TIMED_COPY = COPY_PEER + 1  # of copies with recorded times: through the device's memory alone
 SWAPS = TIMED_COPY + 1
+# A memory that programs on other devices may use.  capacity >= held + lent at all times.
+ACCOUNT = record(
+    [("capacity", i8), ("lends", i8),  # bytes; those that others have together, at most
+     ("held", i8),         # by the program of the device; what it gives back while the device works it holds until that is idle
+     ("booked", i8),       # the same as its allocator has it
+     ("lent", i8), ("peak", i8),  # what others have, or have been promised
+     ("process", i8),      # the program of the device, -1: there is none
+     ("program", f8),      # how far that is, ns of program time
+     ("bucket", f8),       # program time of a column of Island.ahead, ns
+     ("wanted", i8),       # free bytes for which its host waits, 0: it does not
+     ("asked", i8),        # it has begun to: others have yet to hear of it
+     ("coming", i8)]       # bytes of copies under way that it counts on
+)  # fmt: skip
+
 WAY = record(
     [("rate", f8), ("latency", i8), ("curve", i8), ("route", i8), ("route_end", i8),
      ("passes", i8)]       # how often its bytes pass the device's memory, where that is shared: entries behind route_end
@@ -156,6 +185,7 @@ FLOW = record(
 FLUID = record(
     [("time", f8), ("base", i8), ("tick", i8), ("flows", i8),
      ("reshare", i8),      # the set of flows has changed
+     ("calls", i8),        # a lender's host waits: there is something to do about it
      ("arrivals", i8)]     # rows of `arrived`
 )  # fmt: skip
 # An activity that has started and goes on when others have, too: see `engine.fabric`.
@@ -214,6 +244,8 @@ TENANT = record(
      ("due", i8), ("defragged", i8),  # its memory is to be defragmented; the instruction, from 1 on, in which it last was
      ("leaving", i8), ("leaving_for", i8),  # bytes that the release policy wants to leave, because of this unit
      ("ranked", i8),       # copies without a waiting operator have queues of their own
+     ("account", i8), ("lends", i8),  # of its device's memory, and whether others may use that
+     ("recalls", i8),      # the queue of copies from one memory below to another
      ("remote", i8)]       # kernels read and write below the device, by the last two ways
 )  # fmt: skip
 
@@ -223,6 +255,7 @@ RULES = record(
      ("asked", i8), ("asked_at", i8), ("asked_time", f8),  # its victims: how many, the next one, when it was asked
      ("propose", i8), ("may_evict", i8),  # the prefetch policy: there is one; room is made for it
      ("defrag", i8),
+     ("pool", i8),         # there is a pool policy
      ("release", i8)]      # there is a release policy
 )  # fmt: skip
 
@@ -243,6 +276,7 @@ COUNTS = record(
      ("reserved_peak", i8), ("internal_at_peak", f8),
      ("copied_in", i8), ("copied_out", i8), ("collective", i8), ("collective_wait", i8),
      ("nvme_read", i8), ("nvme_written", i8), ("transfer", i8), ("host_work", i8), ("shared_in", i8), ("shared_out", i8),
+     ("recalls", i8), ("recall_bytes", i8), ("recall_wait", i8),
      ("failures", i8), ("device_allocs", i8), ("device_frees", i8), ("defrags", i8), ("moved_bytes", i8),
      ("external_sum", f8), ("external_samples", i8), ("op", i8)]
 )  # fmt: skip
@@ -291,10 +325,12 @@ class Island(NamedTuple):
     after: Annotated[Any, i4, "U", "Q"]    # what an access to the unit must wait for: its copies, former users of its block
     use: Annotated[Any, i4, "U", "Q"]      # the last activity of each queue that touches the unit's block
     memories: Annotated[Any, MEMORY, "M"]  # of the first row nothing is read
+    accounts: Annotated[Any, ACCOUNT, "accounts"]  # of all programs of a machine: see engine.memory.lending
+    ahead: Annotated[Any, i8, "accounts", "buckets"]  # bytes that each device's program holds at most, by its program time
     pools: Annotated[Any, i8, "M", 64, 2]  # of each memory and power of two: see HELD
     lists: Annotated[Any, i8, 4, "most units alive at once"]  # see RESIDENTS
     flags: Annotated[Any, u1, 3, "U"]      # see WHERE
-    ways: Annotated[Any, WAY, "ways"]      # SWAPS + 2 * tiers + 2: the last two are those of kernels that read and write below
+    ways: Annotated[Any, WAY, "ways"]      # SWAPS + 2 * tiers + falls + 2: the last two are of kernels that read, write below
     fluid: Annotated[Any, FLUID, 1]
     link: Annotated[Any, LINK, "links"]
     route: Annotated[Any, i8, "links of all ways"]  # of each way: WAY.route .. route_end
@@ -341,6 +377,8 @@ class PolicyTables(NamedTuple):
     evict_keys: Annotated[Any, f8, "keys"]
     params: Annotated[Any, f8, "parameters of the score"]
     facts: Annotated[Any, f8, len(contract.FACTS)]
+    pool_params: Annotated[Any, f8, "parameters of the pool policy"]
+    pool_facts: Annotated[Any, f8, len(contract.POOL_FACTS)]
     prefetch: Annotated[Any, i8, "prefetch"]
     release: Annotated[Any, i8, "release"]
     release_weights: Annotated[Any, f8, "weights"]
@@ -380,6 +418,7 @@ class PolicyVerbs(NamedTuple):
     remap: Annotated[Any, contract.REMAP]
     due: Annotated[Any, contract.DUE]
     release: Annotated[Any, contract.RELEASING]
+    pool: Annotated[Any, contract.SCORE]
 
 
 ISLAND, PROGRAM, POLICIES, PROCESSES = (signature(each) for each in (Island, Instructions, PolicyTables, Processes))

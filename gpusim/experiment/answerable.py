@@ -12,6 +12,7 @@ from gpusim.base.errors import Problem
 from gpusim.base.yaml.find import is_managed, is_of_ranks
 from gpusim.base.yaml.values import NONE
 from gpusim.experiment.spec import AS_RECORDED, RunSpec
+from gpusim.machine.chain import lends
 from gpusim.programs.ranks.files import load_ranks
 from gpusim.programs.ranks.layout import AS_RECORDED as AS_RANKED
 from gpusim.programs.ranks.recorded import RankPrograms
@@ -84,7 +85,9 @@ def _asked(loaded: Loaded, name: str, can: Answers) -> Iterator[Problem]:
 
 
 def answerable(spec: RunSpec, can: Answers) -> RunSpec:
-    """The run as far as its trace can answer it: without accesses nothing is evicted."""
+    """The run as far as its trace can answer it: without accesses nothing is evicted, without lenders there is no pool."""
+    if spec.pool != NONE and not lends(spec.tiers):
+        spec = replace(spec, pool=NONE)
     return spec if can.accesses or spec.unified != NONE else replace(spec, evict=NONE)
 
 

@@ -11,6 +11,7 @@ from gpusim.base.yaml.find import is_managed
 from gpusim.base.yaml.values import NONE, Capacity
 from gpusim.experiment.spec import AS_RECORDED, Experiment, Policies
 from gpusim.machine import tiers
+from gpusim.machine.chain import lends
 from gpusim.machine.kernels.user_table import of_machines
 from gpusim.machine.profile import Profile, changed
 
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     from gpusim.experiment.load import Loaded
 
 
-def problems(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
-    """All of it, at its places in the experiment's file."""
-    return _of_tiers(loaded, machines) + _of_unified(loaded, machines) + _of_table(loaded, machines)
+def problems(loaded: Loaded, machines: Sequence[Profile], ranked: Sequence[Profile] = ()) -> list[Problem]:
+    """All of it, at its places in the experiment's file; ranked: those that are GPUs of machines of several."""
+    return _of_tiers(loaded, machines, ranked) + _of_unified(loaded, machines) + _of_table(loaded, machines)
 
 
 def _of_table(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
@@ -34,7 +35,7 @@ def _of_table(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
     return []
 
 
-def _of_tiers(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
+def _of_tiers(loaded: Loaded, machines: Sequence[Profile], ranked: Sequence[Profile]) -> list[Problem]:
     """What is wrong with the memories below the GPU's on these machines, whatever the program is."""
     e, found = loaded.experiment, []
     sizes = [memory.bytes for memory in e.host_memory if memory.fraction is None]  # shares are known with the program
@@ -42,7 +43,8 @@ def _of_tiers(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
         try:
             if chain == tiers.DEFAULT and machine.memory.unified and "tiers" in loaded.document.data:
                 tiers.refuse_host(machine)
-            tiers.parse(chain, machine if size is None else changed(machine, "host.capacity", size))
+            if not (lends(chain) and any(machine is one for one in ranked)):
+                tiers.parse(chain, machine if size is None else changed(machine, "host.capacity", size))
         except ProfileError as error:
             found.append(loaded.document.problem(("tiers", i), error.message, error.hint))
     if e.host_memory != (Capacity(),) and not any(tiers.in_host_memory(chain) for chain in e.tiers):
@@ -73,7 +75,7 @@ def _of_unified(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
         for key in ("share", "active_thread_percentage"):
             if getattr(e, key) != getattr(default, key):
                 say((key,), f"under unified memory kernels run one after the other: {key} changes nothing", f"leave out {key}")
-        for kind in ("evict", "prefetch", "defrag", "plan", "release"):
+        for kind in ("evict", "prefetch", "defrag", "plan", "release", "pool"):
             if getattr(e.policies, kind) != getattr(Policies(), kind):
                 hint = f"leave it out; the driver's is a parameter: driver({kind}=...)" if kind in ("evict", "prefetch") else ""
                 say(("policies", kind), f"under unified memory the driver decides: there is no {kind} policy",

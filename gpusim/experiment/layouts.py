@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,12 +14,13 @@ from gpusim.base.yaml.find import is_managed, is_of_ranks
 from gpusim.base.yaml.values import NONE
 from gpusim.experiment.answerable import read_ranks
 from gpusim.experiment.spec import AS_RECORDED
+from gpusim.machine.chain import lends
 from gpusim.machine.identity import profile_hash
-from gpusim.machine.topology import build
+from gpusim.machine.topology import build, lenders
 from gpusim.machine.topology.topology import Topology
 from gpusim.programs.ranks.divisible import check_divisible
 from gpusim.programs.ranks.layout import NO_LAYOUT, parse_layout
-from gpusim.programs.ranks.placement import check_room
+from gpusim.programs.ranks.placement import check_room, given
 from gpusim.programs.ranks.stragglers import NO_STRAGGLERS, paces
 from gpusim.trace.files import load_trace
 from gpusim.trace.trace import Trace
@@ -44,7 +46,7 @@ def contents(file: Path, word: str) -> list[str]:
 
 def problems(loaded: Loaded) -> list[Problem]:
     """What layouts, placements and machines cannot be combined with, at its place in the experiment's file."""
-    return list(dict.fromkeys((*_of_machines(loaded), *_of_words(loaded), *_of_programs(loaded))))
+    return list(dict.fromkeys((*_of_machines(loaded), *_of_words(loaded), *_of_programs(loaded), *_of_lenders(loaded))))
 
 
 def _of_programs(loaded: Loaded) -> Iterator[Problem]:
@@ -129,6 +131,8 @@ def _of_words(loaded: Loaded) -> Iterator[Problem]:
         return
     if e.fold and e.stragglers != (NO_STRAGGLERS,):
         yield say(("fold",), "ranks that are slower than others are not like them: none stands for all", "leave one out")
+    if e.fold and any(map(lends, e.tiers)):
+        yield say(("fold",), "ranks that lend each other memory are all asked: none stands for all", "leave it out")
     for name, file in loaded.traces.items():
         if is_managed(file):
             yield say(("trace", e.trace.index(name)), f"'{name}' is a managed program, which cannot be divided", "leave it out")
@@ -138,8 +142,24 @@ def _of_words(loaded: Loaded) -> Iterator[Problem]:
         yield say(("policies", "plan"), "plans are made for one GPU, and not for ranks", "leave it out")
     if e.uncertainty.samples:
         yield say(("uncertainty",), "ranks on sampled machines are not simulated", "leave it out")
-    if any(word in chain for chain in e.tiers for word in ("peer", "remote")):
-        yield say(("tiers",), "the memory of other GPUs is not there for ranks: each has its own program", "leave it out")
+
+
+def _of_lenders(loaded: Loaded) -> Iterator[Problem]:
+    """Memories that ranks lend each other, which the machine lacks, or which nothing asks for."""
+    e, say = loaded.experiment, loaded.document.problem
+    if e.policies.pool != (NONE,) and not any(map(lends, e.tiers)):
+        yield say(("policies", "pool"), "a pool policy chooses among memories of other devices, and the tiers name none",
+                  "write tiers: peer(any) > host")  # fmt: skip
+    counts = {parse_layout(text).ranks for text in e.parallel if text != NO_LAYOUT} | {*_recorded(loaded).values()}
+    for machine in loaded.machines.values():
+        for j, chain in enumerate(e.tiers):
+            try:
+                for ranks, placement in product(sorted(counts), e.placement):
+                    if ranks <= len(machine.gpus):
+                        gpus = given(placement) or machine.gpus[:ranks]
+                        lenders.below(machine, gpus, [machine.profile(gpu) for gpu in gpus], chain)
+            except GpusimError as error:
+                yield say(("tiers", j), error.message, error.hint)
 
 
 def _ranks(text: str) -> str:

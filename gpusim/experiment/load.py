@@ -153,13 +153,15 @@ def experiment(name: str | Document, sets: Sequence[str] = (), given: Given = NO
     source = find.find("experiment", name) if isinstance(name, str) else name
     loaded = load_experiment(source, sets, use=use, check_policy=check)
     loaded = replace(loaded, given=given, own=known())
-    problems, machines = [], []
+    problems, machines, ranked = [], list[Profile](), list[Profile]()
     for i, text in enumerate(loaded.experiment.profile):
         try:  # a mistake is told once, and not by every run
-            machines += _profiles(loaded, text)
+            found = _profiles(loaded, text)
+            machines += found
+            ranked += found if text in loaded.machines else []
         except (ProfileError, UnitError) as error:
             problems.append(loaded.document.problem(("profile", i), error.message, error.hint))
-    problems += combined.problems(loaded, machines)
+    problems += combined.problems(loaded, machines, ranked)
     problems += answerable.problems(loaded)
     problems += layouts.problems(loaded)
     if problems:

@@ -12,11 +12,13 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from gpusim.base.defaults import LATER
 from gpusim.engine.run.folded import simulate_folded, unlike
 from gpusim.engine.run.ranks import FlowOf, simulate_ranks
 from gpusim.experiment.layouts import load_whole
 from gpusim.experiment.link_loads import link_bytes
 from gpusim.machine import sharing
+from gpusim.machine.chain import lends
 from gpusim.machine.collectives.passes import Kind
 from gpusim.machine.collectives.times import CollectiveTimes
 from gpusim.machine.identity import profile_hash
@@ -132,6 +134,8 @@ def _folded(ran: DividedProgram, collectives: CollectiveTimes, choices: Mapping[
     """
     if ran.layout is None:
         raise unlike("each was recorded by itself")
+    if lends(str(choices.get("tiers", LATER["tiers"]))):
+        raise unlike("they lend each other memory")
     stage_of = [ran.layout.place(rank)[2] for rank in range(ran.layout.ranks)]
     first = [stage_of.index(stage) for stage in range(ran.layout.pipeline)]
     for rank, stage in enumerate(stage_of):

@@ -14,6 +14,7 @@ from gpusim.engine.run.ranks import connections
 from gpusim.experiment.ranked import collectives_of, divided, flow_by
 from gpusim.machine.collectives.times import CollectiveTimes
 from gpusim.machine.topology import build
+from gpusim.machine.topology.lenders import below
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs.ranks.recorded import RankPrograms
 from gpusim.programs.ranks.stragglers import Pace
@@ -41,7 +42,8 @@ def check_ranks(result: Result, trace: Trace | RankPrograms, collectives: Collec
         slower=_paces(result), host_memory=lambda _: memory,
     )  # fmt: skip
     programs = [program.work.trace for program in ran.programs]
-    between = connections(programs, collectives.machine, ran.gpus, ran.members, flow_by(collectives))
+    lent = below(collectives.machine, ran.gpus, ran.given, str(result.spec.get("tiers", LATER["tiers"])))
+    between = connections(programs, collectives.machine, ran.gpus, ran.members, flow_by(collectives), lent)
     return _as_one(_whole(result, ran.batches), ranks.check(result.ranks, programs, ran.given, between))
 
 

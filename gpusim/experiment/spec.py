@@ -98,6 +98,7 @@ Prefetch = Annotated[tuple[Annotated[Spec, _known("prefetch")], ...], BeforeVali
 Defrag = Annotated[tuple[Annotated[Spec, _known("defrag")], ...], BeforeValidator(_axis), _one_or_many(_POLICY)]
 Plans = Annotated[tuple[Annotated[Spec, _known("plan")], ...], BeforeValidator(_axis), _one_or_many(_POLICY)]
 Release = Annotated[tuple[Annotated[Spec, _known("release")], ...], BeforeValidator(_axis), _one_or_many(_POLICY)]
+Pools = Annotated[tuple[Annotated[Spec, _known("pool")], ...], BeforeValidator(_axis), _one_or_many(_POLICY)]
 Transforms = Annotated[
     tuple[Annotated[Text, _known("transform")], ...],
     BeforeValidator(_axis),
@@ -226,6 +227,7 @@ class Policies:
     defrag: Defrag = (NONE,)
     plan: Plans = (NONE,)
     release: Release = (NONE,)
+    pool: Pools = (NONE,)
 
 
 KINDS = tuple(field.name for field in fields(Policies))
@@ -328,6 +330,7 @@ class RunSpec:
     defrag: PolicySpec = NONE
     plan: PolicySpec = NONE
     release: PolicySpec = NONE
+    pool: PolicySpec = NONE
     seed: int = 0
     log: bool = False
     transform: str = AS_RECORDED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +16,13 @@ MOST_GPUS = 1024  # of one node: more than any has
 PARAMETERS = {
     "host": ("capacity", "pageable", "pool", "numa", "gpus"),
     "nvme": ("capacity", "read", "write", "queue_depth", "request", "direct"),
-    "peer": ("capacity",),
+    "peer": ("capacity", "of"),
     "cxl": ("capacity",),
-    "remote": ("capacity",),
+    "remote": ("capacity", "of"),
 }
+LENDERS = {"peer": ("any",), "remote": ("rdma", "gpus")}
+"""Of a tier the words for memories of the machine that other programs use as well."""
+_BARE = re.compile(r"\((\s*)(\w+)(?=\s*[,)])")
 POOLS = (READY, GROW, FRESH) = ("ready", "grow", "fresh")
 NODES = (LOCAL, REMOTE, INTERLEAVE, FIRST_TOUCH) = ("local", "remote", "interleave", "first_touch")
 
@@ -29,6 +33,7 @@ class Wanted:
 
     kind: str
     capacity: int | None = None  # None: what the machine has
+    of: str = ""  # whose memory it is, a word of LENDERS; "": one that nobody else uses
     pageable: int = 0
     pool: str = READY
     numa: str = LOCAL
@@ -47,7 +52,7 @@ def read(text: str) -> list[Wanted]:
         raise ProfileError(f"'{text}' has an empty place between its tiers", hint="write tier > tier(parameter=value)")
     found = []
     for part in parts:
-        kind, given = split(part, "a tier")
+        kind, given = split(_BARE.sub(r"(\1of=\2", part), "a tier")
         if kind not in PARAMETERS:
             raise ProfileError(f"there is no tier '{kind}'", hint=suggest(kind, PARAMETERS))
         if wrong := next((key for key in given if key not in PARAMETERS[kind]), None):
@@ -59,6 +64,11 @@ def read(text: str) -> list[Wanted]:
     return found
 
 
+def lends(text: str) -> bool:
+    """Whether a chain has memories in it that other programs of the machine use as well: peer(any), remote(rdma)."""
+    return any(wanted.of for wanted in read(text))
+
+
 def _value(kind: str, key: str, text: str) -> Any:
     """The value of a parameter; ProfileError when it is none."""
     try:
@@ -66,6 +76,9 @@ def _value(kind: str, key: str, text: str) -> Any:
     except (UnitError, ValueError) as error:
         message, hint = (error.message, error.hint) if isinstance(error, UnitError) else (str(error), "")
         raise ProfileError(f"parameter '{key}' of tier '{kind}': {message}", hint=hint) from None
+    if key == "of" and value not in LENDERS[kind]:
+        written = " or ".join(f"{kind}({word})" for word in LENDERS[kind])
+        raise ProfileError(f"tier '{kind}' has no parameter '{value}'", hint=f"write {kind}, or {written}")
     if key in ("read", "write", "capacity", "request") and not value:
         raise ProfileError(f"parameter '{key}' of tier '{kind}' is 0", hint="leave the tier out")
     return value
@@ -100,5 +113,5 @@ def _depth(text: str) -> int:
 
 _READERS: Mapping[str, Callable[[str], int | float | str]] = {
     "capacity": parse_bytes, "pageable": _yes, "pool": _one_of(POOLS), "numa": _one_of(NODES), "gpus": _gpus,
-    "read": parse_rate, "write": parse_rate, "queue_depth": _depth, "request": parse_bytes, "direct": _yes,
+    "read": parse_rate, "write": parse_rate, "queue_depth": _depth, "request": parse_bytes, "direct": _yes, "of": str,
 }  # fmt: skip

@@ -104,10 +104,13 @@ def host_time(trace: Trace, profile: Profile) -> HostTime:
     return HostTime(chosen.value, *bars)
 
 
-def machine(trace: Trace, profile: Profile, capacity: int | None, chain: str = tiers.DEFAULT) -> Machine:
+def machine(
+    trace: Trace, profile: Profile, capacity: int | None, chain: str = tiers.DEFAULT, made: tuple[Tier, ...] = ()
+) -> Machine:
     """The machine as it runs this program, which says how its operators are submitted.
 
     `capacity`: bytes that the allocator may hold; None: what the CUDA context leaves of the device's memory.
+    `made`: the tiers of the chain where other devices lend some of them (`topology.lenders`).
 
     On a machine whose GPU shares the CPU's memory there is by default nowhere to swap to: a tier of no bytes.
     """
@@ -116,7 +119,7 @@ def machine(trace: Trace, profile: Profile, capacity: int | None, chain: str = t
     start = p.peer.latency.value if p.peer else p.link.latency_queued.value
     into, out = tiers.copies_at_once(p)
     return Machine(
-        tiers=tiers.parse(chain, p) or (tiers.nowhere(p),),
+        tiers=made or tiers.parse(chain, p) or (tiers.nowhere(p),),
         chain=chain,
         capacity=int(p.memory.capacity.value - p.context.value) if capacity is None else int(capacity),
         h2d=p.link.h2d.value / 1e9,

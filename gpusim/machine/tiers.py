@@ -11,6 +11,8 @@
     cxl     memory behind CXL       capacity=
     remote  another host's, by RDMA capacity=
 
+    peer(any), remote(rdma), remote(gpus): memories of a machine of several GPUs that others use, too: `topology.lenders`
+
 What is full spills to the next one.  A tier says which links its copies pass; tiers that name the same link share it, and
 tiers that name the same queue take turns in it.
 """
@@ -35,6 +37,17 @@ class TierLink:
 
     name: str    # h2d, d2h, both, and all_ before them; peer_in, peer_out, nvme_read, nvme_write, cxl_..., network_in, ..._out
     rate: float  # bytes/ns
+
+
+@dataclass(frozen=True)
+class Fall:
+    """The way of copies that leave a lent memory for a tier further down.  Rate in bytes/ns, time in ns."""
+
+    to: str  # the tier's name
+    rate: float
+    latency: int
+    way: tuple[TierLink, ...]
+    curve: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,6 +77,10 @@ class Tier:
     take: float = 0.0
     take_per_byte: float = 0.0
     give_per_byte: float = 0.0
+    lender: str = ""  # the node of the machine whose memory it is, which others use as well; its capacity changes
+    falls: tuple[Fall, ...] = ()  # of a lender: to each tier below that nobody else uses
+    far: bool = False  # the lender is in another host
+    place: int = 1  # in the chain: lenders of one word have one place
 
 
 def check(text: str) -> None:
@@ -77,6 +94,9 @@ def parse(text: str, profile: Profile) -> tuple[Tier, ...]:
     Raises ProfileError for tiers that do not exist, that the machine has no way to, or that are larger than it has.
     """
     wanted = read(text)
+    if shared := next((w for w in wanted if w.of), None):
+        said = f"{profile.name} is one GPU: {shared.kind}({shared.of}) is memory of other devices of its machine"
+        raise ProfileError(said, hint=f"name a machine of several GPUs and a layout of ranks, or write {shared.kind}")
     if profile.memory.unified and text.strip() == DEFAULT:
         return ()
     made = _share_host(profile, wanted, [_MAKE[w.kind](profile, w) for w in wanted])

@@ -129,6 +129,23 @@ FACTS = {
 }
 FUTURE_FACTS = ("next_use",)
 
+# The same of a pool policy, which scores a unit in a memory below; the order is that of its facts vector.
+POOL_FACTS = {
+    "size": "bytes that the unit takes there",
+    "next_in": "ns of program time until the unit's next access; infinite when there is none (oracle)",
+    "tier": "place of the memory's tier in the chain, 1 the nearest",
+    "free": "bytes of the memory that are free now",
+    "capacity": "bytes of the memory",
+    "mine": "bytes of it that this program has",
+    "taken": "units of this program that it has taken in so far",
+    "evict_ns": "time of a copy there over unloaded links, ns",
+    "reload_ns": "time of a copy from there over unloaded links, ns",
+    "far": "1 when the memory is in another host, else 0",
+    "lender": "1 when programs on other devices use it, too, else 0",
+    "room": "bytes that its own device's program leaves free at least until the unit's next access (oracle)",
+}
+FUTURE_POOL_FACTS = ("next_in", "room")
+
 # Header of a place policy's table: word -> meaning.
 HELD = 0        # bytes held from the device now
 ROUNDED = 1     # bytes of all blocks given to live units (their block sizes)

@@ -1,4 +1,4 @@
-"""The decorators `@policy.evict`, `place`, `prefetch`, `release`, `plan`, `placement`: what they decorate carries its entry.
+"""The decorators `@policy.evict`, `place`, `prefetch`, `release`, `pool`, `plan`, `placement`: what they decorate has an entry.
 
     @policy.evict
     def cost_aware(size, last_use, now, staleness=1.0):
@@ -20,7 +20,7 @@ from gpusim.policies import facts
 from gpusim.policies.builtin import refuse_name
 from gpusim.policies.entry import Entry, Number, check_number, split_help
 
-__all__ = ["evict", "place", "placement", "plan", "prefetch", "release"]  # what `gpusim.policy` offers
+__all__ = ["evict", "place", "placement", "plan", "pool", "prefetch", "release"]  # what `gpusim.policy` offers
 
 T = TypeVar("T", bound=Callable[..., Any])
 MARK = "__gpusim_policy__"  # attribute that a decorated object carries: its Entry
@@ -64,6 +64,18 @@ def release(*, name: str = "", source: str = "", knows: str = "past") -> Callabl
 def release(target: T | None = None, *, name: str = "", source: str = "", knows: str = "past") -> Any:
     """A release policy: a class of plain functions `state, release` as in the contract."""
     return _decorate("release", target, name, source, knows=knows)
+
+
+@overload
+def pool(target: T) -> T: ...
+@overload
+def pool(*, name: str = "", source: str = "") -> Callable[[T], T]: ...
+def pool(target: T | None = None, *, name: str = "", source: str = "") -> Any:
+    """A pool policy: a function of facts that scores a unit in a memory below the device; the lowest takes it in.
+
+    A lender that wants memory back has the unit with the highest score leave first.
+    """
+    return _decorate("pool", target, name, source)
 
 
 @overload
@@ -125,9 +137,9 @@ def describe(kind: str, target: Any, name: str = "", source: str = "", knows: st
         names, parameters = _arguments(target, name, where)
     else:
         raise PolicyError(f"policy '{name}' is a {type(target).__name__}, not a function or a class", where)
-    if kind == "evict" and not inspect.isclass(target):
-        facts.check(names, name, where)
-        knows = facts.knows(names)
+    if kind in facts.OF and not inspect.isclass(target):
+        facts.check(names, name, where, kind)
+        knows = facts.knows(names, kind)
     else:
         names = ()
     builtin = target.__module__ == f"gpusim.policies.{kind}.{name}"

@@ -16,16 +16,20 @@ from gpusim.base.errors import PolicyError, suggest
 _CONTRACT = Path(__file__).with_name("contract.py")
 
 
-@cache
-def facts() -> dict[str, str]:
-    """Fact -> meaning, in the order of the facts vector."""
-    return dict(_literal("FACTS"))  # type: ignore[arg-type]
+OF = {"evict": "FACTS", "pool": "POOL_FACTS"}
+"""Kinds of policies that are scores -> the name of their facts in the contract."""
 
 
 @cache
-def future_facts() -> frozenset[str]:
+def facts(kind: str = "evict") -> dict[str, str]:
+    """Fact -> meaning, in the order of the facts vector of this kind."""
+    return dict(_literal(OF[kind]))  # type: ignore[arg-type]
+
+
+@cache
+def future_facts(kind: str = "evict") -> frozenset[str]:
     """The facts that only an oracle can know."""
-    return frozenset(_literal("FUTURE_FACTS"))
+    return frozenset(_literal(f"FUTURE_{OF[kind]}"))
 
 
 def _literal(name: str) -> dict[str, str] | tuple[str, ...]:
@@ -36,18 +40,18 @@ def _literal(name: str) -> dict[str, str] | tuple[str, ...]:
     raise AssertionError(f"contract.py has no {name}")
 
 
-def check(names: Iterable[str], policy: str, where: str) -> tuple[str, ...]:
+def check(names: Iterable[str], policy: str, where: str, kind: str = "evict") -> tuple[str, ...]:
     """The names if each of them is a fact; PolicyError otherwise, with the fact that was probably meant."""
     names = tuple(names)
     for name in names:
-        if name not in facts():
+        if name not in facts(kind):
             raise PolicyError(
                 f"policy '{policy}' reads '{name}', which is not a fact", where,
-                suggest(name, facts()) or "facts: " + ", ".join(facts()) + "; give it a default to make it a parameter",
+                suggest(name, facts(kind)) or "facts: " + ", ".join(facts(kind)) + "; give it a default to make it a parameter",
             )  # fmt: skip
     return names
 
 
-def knows(names: Iterable[str]) -> str:
+def knows(names: Iterable[str], kind: str = "evict") -> str:
     """'future' when one of the facts tells it, else 'past'."""
-    return "future" if future_facts() & set(names) else "past"
+    return "future" if future_facts(kind) & set(names) else "past"

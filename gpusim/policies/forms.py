@@ -161,6 +161,20 @@ class ReleasePolicy(Policy):
 
 
 @dataclass(frozen=True, eq=False)
+class PoolPolicy(Policy):
+    """score(facts, params): of a unit in a memory below, in the order of contract.POOL_FACTS.  facts: the names it reads."""
+
+    score: Any
+    facts: tuple[str, ...] = ()
+    module: Any = field(default=None, repr=False)
+
+    @property
+    def acts(self) -> bool:
+        """False of the policy that takes the tiers in their order, which is the default."""
+        return self.name != "none"
+
+
+@dataclass(frozen=True, eq=False)
 class PlanPolicy(Policy):
     """plan, rewrite: the functions of `gpusim.policies.planning`; None where the policy has none."""
 
@@ -240,6 +254,8 @@ def build(entry: Entry, values: Mapping[str, Value]) -> Policy:
     common["module"] = module
     if entry.kind == "evict" and inspect.isfunction(target):
         return _scored(common, target)
+    if entry.kind == "pool":
+        return _pooled(common, target)
     if entry.kind == "evict" and inspect.isclass(target) and _has_self(target):
         return _asked(common, lambda: ObjectAsk(entry, target, values))
     verbs = _verbs(entry, target)
@@ -270,6 +286,16 @@ def _scored(common: dict[str, Any], function: Any) -> EvictPolicy:
         **common, form=form, state=heap.state, insert=heap.insert, touch=heap.touch, remove=heap.remove,
         victim=heap.victim, score=score, touches=touches, facts=entry.facts, sample=int(values.get("sample", 0)),
     )  # fmt: skip
+
+
+def _pooled(common: dict[str, Any], function: Any) -> PoolPolicy:
+    entry = common["entry"]
+    if not inspect.isfunction(function):
+        raise PolicyError(f"pool policy '{entry.name}' is no function of facts", entry.where)
+    score, why = compile_score(entry, function)
+    if score is None:
+        raise PolicyError(f"pool policy '{entry.name}' cannot be compiled: {why}", entry.where)
+    return PoolPolicy(**common, state=function, score=score, facts=entry.facts)
 
 
 def _planned(common: dict[str, Any], target: Any) -> PlanPolicy:

@@ -30,6 +30,7 @@ import numpy as np
 from gpusim.machine.identity import profile_hash
 from gpusim.machine.kernels.own_times import OwnTimes
 from gpusim.machine.profile import Profile
+from gpusim.machine.tiers import Tier
 from gpusim.referee import activities, bounds, decisions, ends, memory, rates, timeline, times
 from gpusim.referee.numbers import agree, numbers, paced
 from gpusim.referee.packing import packing
@@ -62,11 +63,12 @@ def check(result: Result, trace: Trace, profile: Profile | None = None, own: Own
 
 def recompute(
     result: Result, trace: Trace, profile: Profile | None, own: OwnTimes | None, found: Findings,
-    met: Mapping[int, int] | None = None, judge: times.Judge = ends.check,
+    met: Mapping[int, int] | None = None, judge: times.Judge = ends.check, below: tuple[Tier, ...] = (),
 ) -> None:  # fmt: skip
     """All of `check`, of a result that has a log.
 
     met    operators that end with those of other runs, whose ends are left to the judge, and multiprocessors of each
+    below  the memories below its device, where others lend some of them
     judge  compares the ends of what the run has started with those that follow; not asked where nothing follows
     """
     assert result.log is not None
@@ -80,7 +82,7 @@ def recompute(
     machine = None
     if profile is not None:
         codec = {name: rate / 1e9 for name, rate in packing(trace).rates.items()}
-        machine = numbers(result.spec, given, trace, profile, codec, own, met)
+        machine = numbers(result.spec, given, trace, profile, codec, own, met, below)
     bounds.footprint(result.spec, given, found)
     whole = trace
     if "grain" in result.spec:

@@ -21,7 +21,9 @@ def _starts_after(w: World, act: int, unit: int, need: int) -> None:
 @step
 def copy(w: World, i: int, u: int, route: int, act: int, n: int) -> None:
     src, dst = route >> 8 & 255, route & 255
-    if dst == DEVICE:
+    if src != DEVICE and dst != DEVICE:
+        pass  # a lender wants its memory back: counted with the decisions
+    elif dst == DEVICE:
         w.ledger[c.INS] += 1
         w.ledger[c.BYTES_IN] += n
         w.tier_bytes[src, c.T_IN] += n
@@ -44,10 +46,32 @@ def copy(w: World, i: int, u: int, route: int, act: int, n: int) -> None:
     w.written[dst, u] = w.end[act]
     if src == DEVICE:
         w.reason[u] = 2
-    elif w.arrived[u] == 0:
+    elif dst == DEVICE and w.arrived[u] == 0:
         w.arrived[u] = 1
         w.ledger[c.CREATED] -= w.block[DEVICE, u]
         w.ledger[c.ARRIVED] += w.block[DEVICE, u]
+
+
+@step
+def redirect(w: World, i: int, u: int, route: int, act: int, n: int) -> None:
+    """A copy that has not started goes to, or comes from, another memory below than the lent one that holds the tensor."""
+    to = max(route >> 8 & 255, route & 255)
+    lent = 0
+    for m in range(1, w.capacity.size):
+        if m != to and w.where[m, u] >= 0:
+            lent = m
+    if lent == 0 or w.where[to, u] < 0:
+        say(w, i, c.NO_ENDS, u, to)
+        return
+    column = c.T_IN if route & 255 == DEVICE else c.T_OUT
+    w.tier_bytes[lent, column] -= n
+    w.tier_bytes[to, column] += n
+    if column == c.T_IN:
+        _starts_after(w, act, u, max(w.before[to, u], w.written[to, u]))
+        w.touched[to, u] = max(w.touched[to, u], w.end[act])
+    else:
+        w.holds[to, u] = w.holds[lent, u]
+        w.written[to, u] = w.touched[to, u] = w.end[act]
 
 
 @step

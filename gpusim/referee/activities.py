@@ -30,9 +30,10 @@ from gpusim.results.log import (
     MOVE,
     OOM,
     PLACE,
+    REDIRECT,
+    REGAINED,
     RELEASE,
     RESERVE,
-    SKIPPED,
     STALL,
     STALLS,
     START,
@@ -53,7 +54,7 @@ from gpusim.trace.trace import (
 NEVER = 2**62  # the time at which something ends that never does
 NONE = np.zeros(0, np.int64)
 MOST_NUMBER = 2**60  # addresses, sizes and times above this are no machine's, and sums of two still fit int64
-_OF_UNIT = (CREATE, PLACE, UNPLACE, DESTROY, COPY, DROP, OOM, MOVE, CANCEL, DECIDE)
+_OF_UNIT = (CREATE, PLACE, UNPLACE, DESTROY, COPY, DROP, OOM, MOVE, CANCEL, DECIDE, REDIRECT)
 _IN_MEMORY = (PLACE, UNPLACE, DROP, OOM, MOVE)
 
 
@@ -63,7 +64,7 @@ class ActivityTimes:
 
     record: I64  # where it was submitted
     queue: I64   # stream of an operator, a negative number of a swap
-    copy: I64    # `b` of a swap's COPY, -1 of an operator
+    copy: I64    # `b` of a swap's COPY, or of the REDIRECT that changed it, -1 of an operator
     op: I64      # operator, -1 of a swap
     size: I64    # bytes of a swap, 0 of a cancelled one, or that an operator moves over links
     submit: I64
@@ -79,16 +80,16 @@ def well_formed(log: Records, trace: Trace, tiers: Tiers, found: Findings) -> bo
     """Every record means something: known kinds, ids that exist, times that never fall.  False: look no further."""
     before = len(found.violations)
     kind, a, b = log["kind"], log["a"], log["b"]
-    first(found, (kind < CREATE) | (kind > STALL), lambda i: f"there is no record kind {kind[i]}", f"1 to {STALL}")
+    first(found, (kind < CREATE) | (kind > REDIRECT), lambda i: f"there is no record kind {kind[i]}", f"1 to {REDIRECT}")
     falls = np.diff(log["t"], prepend=np.int64(0)) < 0
     first(found, falls, lambda i: f"time falls to {log['t'][i]} ns", "time that never falls")
-    of_kind = np.left_shift(1, np.clip(kind, 0, STALL + 1))
+    of_kind = np.left_shift(1, np.clip(kind, 0, REDIRECT + 1))
     for kinds, column, many, thing in (
         (_OF_UNIT, a, trace.tensors, "tensor"),
         ((ISSUE,), a, trace.ops, "operator"),
         (_IN_MEMORY, b, tiers.memories, "memory"),
         ((RESERVE, RELEASE), b, 1, "memory"),
-        ((DECIDE,), b, SKIPPED + 1, "decision"),
+        ((DECIDE,), b, REGAINED + 1, "decision"),
         ((STALL,), b, len(STALLS), "cause"),
         ((DEFRAG,), a, len(log), "record"),
         ((DEFRAG,), b, 4, "moment"),
@@ -97,8 +98,11 @@ def well_formed(log: Records, trace: Trace, tiers: Tiers, found: Findings) -> bo
         wrong = ((column < 0) | (column >= many)) & (of_kind & sum(1 << k for k in kinds) != 0)
         first(found, wrong, lambda i, c=column, t=thing: f"{_name(kind[i])} of {t} {c[i]}", f"one of {many}")
     src, dst = b >> 8 & 255, b & 255
-    wrong = (kind == COPY) & ((np.minimum(src, dst) != 0) | (np.maximum(src, dst) - 1 >= tiers.memories - 1) | (src == dst))
-    wrong |= (kind == COPY) & ((b < 0) | (b >> 16 > 1))
+    copies = (kind == COPY) | (kind == REDIRECT)
+    lent = np.array([False, *map(bool, tiers.lenders), *[False] * (256 - tiers.memories)])
+    falls = lent[src] & ~lent[dst] & (src < dst) & (kind == COPY)
+    wrong = copies & (((np.minimum(src, dst) != 0) & ~falls) | (np.maximum(src, dst) >= tiers.memories) | (src == dst))
+    wrong |= copies & ((b < 0) | (b >> 16 > 1)) | ((kind == REDIRECT) & (lent[src] | lent[dst]))
     first(found, wrong, lambda i: f"a copy from memory {b[i] >> 8} to {b[i] & 255}", "from or to the device")
     for name, least in (("addr", -1), ("bytes", 0), ("t", 0)):
         values = log[name]
@@ -179,6 +183,7 @@ def collect(
         first(found, (end < 0) & ~cancelled, lambda i: f"activity {i} never ends though the run finished", "an end", record)
     if len(found.violations) > before:
         return None
+    copy = _redirected(log, record, copy, start, found)
     size = np.where(cancelled, 0, log["bytes"][record])
     op = np.where(is_copy, -1, log["a"][record])
     due = np.where(np.isin(trace.activity, MOVES), trace.read_bytes, host_bytes(trace))[op[~is_copy]]
@@ -189,6 +194,19 @@ def collect(
         return None
     together = np.isin(op, met) if len(met) else np.zeros(count, bool)
     return ActivityTimes(record, queue, copy, op, size, t[record], times[START], times[END], start, end, cancelled, together)
+
+
+def _redirected(log: Records, record: I64, copy: I64, start: I64, found: Findings) -> I64:
+    """Between which memories each copy goes at last: one that has not started may take another way, in its direction."""
+    at = np.flatnonzero(log["kind"] == REDIRECT)
+    number, copy = log["addr"][at], copy.copy()
+    bad = (number < 0) | (number >= len(record))
+    of = np.where(bad, 0, number)
+    bad |= (log["a"][record[of]] != log["a"][at]) | (record[of] > at) | ((start[of] >= 0) & (start[of] < at)) | (copy[of] < 0)
+    bad |= (log["b"][at] & 255 != 0) != (copy[of] & 255 != 0)
+    first(found, bad, lambda i: f"activity {number[i]} takes another way", "an earlier swap of the same tensor, not begun", at)
+    copy[number[~bad]] = log["b"][at][~bad] | copy[number[~bad]] & (1 << 16)
+    return copy
 
 
 def _cancelled(log: Records, record: I64, found: Findings) -> npt.NDArray[np.bool_]:

@@ -8,6 +8,7 @@ from gpusim.referee.activities import first
 from gpusim.referee.records import Records
 from gpusim.referee.report import Findings
 from gpusim.results.log import (
+    CALLED_BACK,
     COPY,
     DECIDE,
     DEFRAG,
@@ -47,11 +48,13 @@ def check(log: Records, found: Findings) -> dict[str, int]:
 def _counts(log: Records, at: I64) -> dict[str, int]:
     """The metrics that count the decisions, at these records."""
     what, released = log["b"][at], log["b"][at] == RELEASED
+    recall = (log["kind"] == COPY) & (log["b"] >> 8 & 255 != 0) & (log["b"] & 255 != 0)
     return {
         "defrags": int(np.count_nonzero(log["kind"] == DEFRAG)),
         "release_evictions": int(released.sum()), "release_bytes": int(log["bytes"][at][released].sum()),
         "plan_evictions": int((what == PLANNED_OUT).sum()), "plan_prefetches": int((what == PLANNED_IN).sum()),
         "plan_skipped": int((what == SKIPPED).sum()),
+        "recalls": int((what == CALLED_BACK).sum()), "recall_bytes": int(log["bytes"][recall].sum()),
     }  # fmt: skip
 
 

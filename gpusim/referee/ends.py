@@ -138,9 +138,11 @@ def _copies(acts: ActivityTimes, activity: I64, tiers: Tiers, n: Figures, moves:
         part = _flowing(acts, moves & operator & (activity == code), acts.size, way)
         yield part if code != HOST_WORK else part._replace(alone=part.size / n.duration[acts.op[part.rows]])
     for tier, (into, out) in enumerate(zip(n.into, n.out, strict=True), 1):
-        swaps = moves & ~operator & (of_tier == tier)
+        swaps = moves & ~operator & (of_tier == tier) & ~tiers.is_recall(acts.copy)
         for at, way in ((swaps & (acts.copy & 255 == 0), into), (swaps & (acts.copy & 255 != 0), out)):
             yield _flowing(acts, at, acts.size, way)
+    for (source, to), way in n.falls.items():
+        yield _flowing(acts, moves & (acts.copy == source << 8 | to), acts.size, way)
 
 
 def _remote(acts: ActivityTimes, trace: Trace, tiers: Tiers, n: Figures, started: npt.NDArray[np.bool_]) -> Iterator[Flow]:

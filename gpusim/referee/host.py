@@ -24,6 +24,7 @@ from gpusim.base.compiled import kept
 from gpusim.referee.activities import NEVER
 from gpusim.referee.world import step
 from gpusim.results.log import (
+    CALLED_BACK,
     CANCEL,
     COPY,
     CREATE,
@@ -35,12 +36,15 @@ from gpusim.results.log import (
     MOVE,
     OOM,
     PLACE,
+    REDIRECT,
+    REGAINED,
     RELEASE,
     RELEASED,
     RESERVE,
     STALL,
     START,
     UNPLACE,
+    WANTS,
 )
 from gpusim.trace.trace import ALLOC, FREE, OP, RECORD, SYNC, WAIT
 
@@ -73,8 +77,10 @@ RECENT = 32  # blocks given back whose addresses are compared one by one with th
     LATEST,     # the operator submitted last
     HITS, WASTED, CANCELLED, PROMOTED, PREFETCHES,
     HAD,        # of OWE: for host memory, before which nothing of this step is submitted
+    WAS_IDLE,   # since when the device was idle as others had it copy something, -1: they did not since the last record
+    STIRRED,    # when they did
     SAID,
-) = range(29)  # fmt: skip
+) = range(31)  # fmt: skip
 STATE = SAID + 1
 
 CAUSES = (
@@ -143,6 +149,8 @@ class HostWalk(NamedTuple):
     prior: Any     # int64[T] of a prefetch that has not begun: what it waits for in its own queue
     out: Any       # int64[T] the copy out of a tensor that leaves, -1 none
     moving: Any    # uint8[T] 1: its prefetch was called off because an operator wants it now
+    sent: Any      # int64[T] its latest copy from the device, or from a lent memory to another tier; -1 none
+    fetched: Any   # int64[T] its latest copy to the device, -1 none
     gone: Any      # int64[T] the record with which its copy below was given up, -1 none was
     brought: Any   # int64[T] the prefetch that nothing has used yet, -1 none
     wanted: Any    # int64[A] the operator that wants the copy, as the engine has it: the last one submitted before it,
@@ -200,13 +208,20 @@ def _drain(w: HostWalk) -> None:
     """Memory was given back: the device runs dry first."""
     s = w.now
     if s[DRAIN]:
-        if s[IDLE] > s[NOW]:
-            s[ALLOC_NS] += s[IDLE] - s[NOW]
-            s[NOW] = s[IDLE]
+        if _idle(w) > s[NOW]:
+            s[ALLOC_NS] += _idle(w) - s[NOW]
+            s[NOW] = _idle(w)
             s[PHASE] = IDLES
         s[NOW] += s[OWED]
         s[ALLOC_NS] += s[OWED]
         s[DRAIN], s[OWED] = 0, 0
+
+
+@step
+def _idle(w: HostWalk) -> int:
+    """When the device has nothing to do any more, as the host sees it: others may have given it something later."""
+    s = w.now
+    return int(s[WAS_IDLE] if s[WAS_IDLE] >= 0 and s[NOW] <= s[STIRRED] else s[IDLE])
 
 
 @step
@@ -233,12 +248,12 @@ def _between(w: HostWalk, c: HostCosts, end: int) -> None:
             break
         s[EVENT] += 1
         if kind == SYNC:
-            waited = s[IDLE] > s[NOW]
+            waited = _idle(w) > s[NOW]
             if s[DRAIN]:
                 _drain(w)
             elif waited:
-                s[SYNC_NS] += s[IDLE] - s[NOW]
-                s[NOW] = s[IDLE]
+                s[SYNC_NS] += _idle(w) - s[NOW]
+                s[NOW] = _idle(w)
                 s[PHASE] = IDLES
             if s[COPIED] and waited:
                 s[NOW] += c.wait
@@ -551,6 +566,10 @@ def _copy(w: HostWalk, c: HostCosts, i: int) -> None:
     _submitted(w, i, act)
     w.wanted[act] = NEVER if w.b[i] >> 16 else s[LATEST] + w.moving[u]
     if into:
+        w.fetched[u] = act
+    else:
+        w.sent[u] = act
+    if into:
         w.prior[u] = w.after[u, q]
         w.after[u, q] = w.done[act]
         if w.b[i] >> 16:
@@ -688,15 +707,72 @@ def _defrag(w: HostWalk, c: HostCosts, i: int) -> None:
     s[REARRANGED] = last
 
 
+@step
+def _called_back(w: HostWalk, i: int) -> None:
+    """A record of a unit that leaves a lent memory, at a time that is not this host's."""
+    u, act = w.a[i], w.addr[i]
+    if w.kind[i] == UNPLACE:
+        w.gone[u] = i
+    elif w.kind[i] == COPY:
+        q, sent, fetched = w.queue[act], w.sent[u], w.fetched[u]
+        if sent >= 0:
+            _needs(w, act, w.queue[sent], w.done[sent])
+        if fetched >= 0 and (w.started[fetched] < 0 or w.started[fetched] > i or w.done[fetched] > w.t[i]):
+            _moves(w, act, w.queue[fetched], i)
+        w.submit[act] = w.t[i]
+        w.count[q] += 1
+        if w.now[WAS_IDLE] < 0 and w.now[IDLE] <= w.t[i]:
+            w.now[WAS_IDLE], w.now[STIRRED] = w.now[IDLE], w.t[i]
+        w.now[IDLE] = max(w.now[IDLE], w.done[act])
+        w.after[u, q] = w.done[act]
+        w.sent[u] = act
+    elif w.kind[i] == REDIRECT and w.b[i] & 255 == 0:
+        _needs(w, act, w.queue[w.sent[u]], w.done[w.sent[u]])
+
+
+@step
+def _moves(w: HostWalk, act: int, q: int, i: int) -> None:
+    """The activity waits for the copies of queue q, due or not, that have started before record i."""
+    half = (w.role.size - _streams(w)) // 2
+    for k in (q, q + half if q + half < w.role.size else q - half):
+        for j in range(w.turn[k], w.turn[k] + w.count[k]):
+            began = w.started[w.order[j]]
+            if 0 <= began < i:
+                _needs(w, act, k, w.done[w.order[j]])
+
+
+@step
+def _regained(w: HostWalk, i: int) -> None:
+    """The host has waited until others had left its device's memory: until when, all runs together say."""
+    s = w.now
+    _pay(w)
+    if w.t[i] > s[NOW]:
+        s[ALLOC_NS] += w.t[i] - s[NOW]
+        s[NOW] = w.t[i]
+    if s[AFTER] != 2:
+        s[UNSURE] = 1
+
+
 def _each_record(w: HostWalk, c: HostCosts) -> int:
     """One step per record of the host; returns when it is through with the program, ns."""
     s = w.now
-    s[REARRANGED] = -2
+    s[REARRANGED], s[WAS_IDLE] = -2, -1
+    others = -1  # the last record of a unit that leaves a lent memory
     for i in range(w.kind.size):
         k = w.kind[i]
         if k in (START, END, STALL):
             continue
-        if k == CREATE:
+        if k == DECIDE and w.b[i] == CALLED_BACK:
+            others = i + w.addr[i]
+            continue
+        if i <= others:
+            _called_back(w, i)
+            continue
+        if k == DECIDE and w.b[i] == REGAINED:
+            _regained(w, i)
+        elif k == DECIDE and w.b[i] == WANTS:
+            _follow(w, c, i)
+        elif k == CREATE:
             _create(w, c, i)
         elif k == DESTROY:
             _give_up(w, w.a[i])
@@ -720,6 +796,7 @@ def _each_record(w: HostWalk, c: HostCosts) -> int:
             elif k == DECIDE and w.b[i] != RELEASED:  # a plan acts when the next event is its operator
                 _pass_over(w, c)
                 s[REACHED] = s[EVENT] + 1
+        s[WAS_IDLE] = -1
     _ends(w)
     _between(w, c, w.event.size)
     return int(s[NOW])

@@ -20,7 +20,7 @@ from gpusim.referee.records import Records
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import Tiers
 from gpusim.referee.world import World, world
-from gpusim.results.log import COPY, CREATE, DESTROY, DROP, ISSUE, MOVE, OOM, PLACE, RELEASE, RESERVE, UNPLACE
+from gpusim.results.log import COPY, CREATE, DESTROY, DROP, ISSUE, MOVE, OOM, PLACE, REDIRECT, RELEASE, RESERVE, UNPLACE
 from gpusim.trace.trace import Trace
 
 
@@ -68,6 +68,8 @@ def _each_record(kind: Any, a: Any, b: Any, addr: Any, size: Any, w: World) -> i
         elif k == COPY:
             if not w.cancelled[at]:
                 accesses.copy(w, i, u, m, at, n)
+        elif k == REDIRECT:
+            accesses.redirect(w, i, u, m, at, n)
         elif k == ISSUE:
             accesses.issue(w, i, u, at)
         elif k == RESERVE:

@@ -6,7 +6,7 @@ the measured rate by size where there is one.  Rates in bytes/ns, times in ns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -64,6 +64,7 @@ class Figures:
     operators: dict[int, Route]   # activity -> way
     into: tuple[Route, ...]       # of swaps to the device, by tier
     out: tuple[Route, ...]        # of swaps from it
+    falls: Mapping[tuple[int, int], Route]  # from a lent memory to a tier below
     reads: Route                  # of kernels in the nearest tier
     writes: Route
     waits: tuple[bool, ...]     # of each tier: the host waits for its copies
@@ -77,14 +78,15 @@ class Figures:
 
 def numbers(
     spec: Mapping[str, Any], given: Trace, ran: Trace, profile: Profile, codec: Mapping[str, float],
-    own: OwnTimes | None = None, met: Mapping[int, int] | None = None,
+    own: OwnTimes | None = None, met: Mapping[int, int] | None = None, below: tuple[Tier, ...] = (),
 ) -> Figures:  # fmt: skip
     """`given` is the experiment's program, `ran` what a plan policy made of it.
 
     codec  links of compressed swaps by name
     met    operators that meet those of other runs, and how many multiprocessors each takes
+    below  the tiers where other devices lend some of them
     """
-    m = machine(given, profile, spec.get("capacity"), str(spec.get("tiers", DEFAULT)))
+    m = machine(given, profile, spec.get("capacity"), str(spec.get("tiers", DEFAULT)), below)
     share, works = parse(spec.get("share", NOTHING)), bool(host_bytes(ran).any())
     links = _links(m) | dict(codec) | ({HOST_MEMORY: m.host} if works else {})
     beside = (HOST_MEMORY,) if works else ()
@@ -128,6 +130,7 @@ def numbers(
         operators=operators,
         into=tuple(into),
         out=tuple(out),
+        falls=_falls(m.tiers, there),
         reads=Route((*_names(near.way_in), *there[near]), (near.kernel_read or near.read) * filled, near.read_latency, ()),
         writes=Route((*_names(near.way_out), *there[near]), (near.kernel_write or near.write) * filled, near.write_latency, ()),
         waits=tuple(tier.waits for tier in m.tiers),
@@ -191,6 +194,16 @@ def _out(tier: Tier, codec: tuple[str, ...], rates: Mapping[str, float], beside:
     return Route((*_names(tier.way_out), *codec, *beside), rate, tier.write_latency, tier.curve_out)
 
 
+def _falls(tiers: Sequence[Tier], beside: Mapping[Tier, tuple[str, ...]]) -> dict[tuple[int, int], Route]:
+    """How copies go that leave a lent memory for a tier further down."""
+    number = {tier.name: m for m, tier in enumerate(tiers, 1)}
+    return {
+        (m, number[fall.to]): Route(
+            (*_names(fall.way), *beside[tiers[number[fall.to] - 1]]), fall.rate, fall.latency, fall.curve
+        ) for m, tier in enumerate(tiers, 1) for fall in tier.falls
+    }  # fmt: skip
+
+
 def _names(way: Any) -> tuple[str, ...]:
     """A collective sends where a copy to a peer goes."""
     return tuple("peer" if link.name == "peer_out" else link.name for link in way)
@@ -203,7 +216,7 @@ def _links(m: Machine) -> dict[str, float]:
         found["peer"] = max(m.peer, m.collective)
     said: dict[str, float] = {}
     for tier in m.tiers:
-        for link in (*tier.way_in, *tier.way_out):
+        for link in (*tier.way_in, *tier.way_out, *(link for fall in tier.falls for link in fall.way)):
             (name,) = _names([link])
             said[name] = max(said.get(name, 0.0), link.rate)
     return found | said

@@ -20,6 +20,7 @@ from gpusim.referee import meetings, recompute
 from gpusim.referee.activities import NEVER
 from gpusim.referee.ends import ROUNDING, Flow, Moving, Started, arrivals, compare, flowing, settled
 from gpusim.referee.flows import Grants, Moved
+from gpusim.referee.lenders import check_lenders
 from gpusim.referee.loads import check_loads, link_name, passed_by_ranks, passed_in_meetings
 from gpusim.referee.meetings import attendance, members_of
 from gpusim.referee.report import Findings, Report
@@ -47,8 +48,8 @@ def check(
     programs = [result.program or trace for result, trace in zip(results, traces, strict=True)]
     possible = meetings.possible(members, programs, found)
     for rank, (result, trace, profile) in enumerate(zip(results, traces, profiles, strict=True)):
-        met = members.of(rank, programs[rank].ops)
-        recompute(result, trace, profile, own, found[rank], met, lambda run, _: started.append(run))
+        met, below = members.of(rank, programs[rank].ops), between.tiers[rank] if between.tiers else ()
+        recompute(result, trace, profile, own, found[rank], met, lambda run, _: started.append(run), below)
     machine = _machine(started, between) if possible and len(started) == len(results) else None
     if machine is not None and _known(machine, between, found):
         _together(results, started, machine, between, found)
@@ -104,6 +105,7 @@ def _together(
         end[np.concatenate([part.rows for part in met])] = np.where(arrived.end < 0, NEVER, arrived.end)
     meetings.check(there, end, stop, runs, found)
     meetings.waits(there, stop, results, found)
+    check_lenders(results, runs, between, stop, found)
     passed = passed_by_ranks(runs, [one.flows for one in each]) + passed_in_meetings(there, met, runs)
     check_loads(passed, {link: machine.rates[link] for link in {*between.rates, *_of_meetings(between)}}, found)
 

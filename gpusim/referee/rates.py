@@ -25,7 +25,7 @@ def link_rates(acts: ActivityTimes, trace: Trace, tiers: Tiers, rates: Mapping[s
     between = 1 * np.isin(activity, (COLLECTIVE, COPY_PEER))
     shared = 0 * between if rates.get("peer") else between
     into, out = (activity == COPY_IN) + shared, (activity == COPY_OUT) + shared
-    swaps_in, swaps_out = (acts.copy >= 0) & (acts.copy & 255 == 0), (acts.copy >= 0) & (acts.copy & 255 != 0)
+    swaps_in, swaps_out = (acts.copy >= 0) & (acts.copy & 255 == 0), (acts.copy >= 0) & (acts.copy >> 8 & 255 == 0)
     loads = {
         "h2d": into, "d2h": out, "both": into + out, "peer": between, "peer_in": between,
         "nvme_read": 1 * (activity == NVME_READ), "nvme_write": 1 * (activity == NVME_WRITE),

@@ -105,7 +105,7 @@ def _shared(acts: ActivityTimes, trace: Trace, n: Figures) -> int:
 def _queues(acts: ActivityTimes, trace: Trace, tiers: Tiers) -> tuple[I64, I64]:
     """Of each activity its queue, streams first; the role of each queue: stream, copies to the device, from it."""
     streams = int(trace.stream.max(initial=0)) + 1
-    copying = 4 * (max(tiers.engine) + 1)
+    copying = 4 * tiers.engines
     roles = np.concatenate([np.zeros(streams, np.int64), 1 + np.arange(copying) % 2])
     return np.where(acts.queue >= 0, acts.queue, streams - 1 - acts.queue), roles
 
@@ -182,7 +182,8 @@ def _host(
         kept=np.array([0, *n.kept], np.uint8), blocks=zero(1 + len(n.kept), 64, 2), submit=acts.submit.copy(),
         now=zero(h.STATE), count=zero(many),
         after=zero(units, many), use=zero(units, many), prior=zero(units), out=none(units), moving=zero(units, dtype=np.uint8),
-        gone=none(units), brought=none(units), wanted=zero(len(queue)), marks=zero(marks, many), freed=zero(h.RECENT, 2),
+        gone=none(units), sent=none(units), fetched=none(units), brought=none(units),
+        wanted=zero(len(queue)), marks=zero(marks, many), freed=zero(h.RECENT, 2),
         freed_use=zero(h.RECENT + 1, many),
         need=zero(len(queue), 3),
         alloc_ns=zero(len(queue)), sync_ns=zero(len(queue)), late=none(len(queue)), said=zero(h.MOST, 4),

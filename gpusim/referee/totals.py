@@ -118,14 +118,15 @@ def _times(result: Result, acts: ActivityTimes, trace: Trace, tiers: Tiers) -> d
     makespan = result.metrics.get("makespan_ns", 0)
     if makespan > 0:
         out["compute_idle_share"] = 1.0 - busy / (makespan * len(streams))
-        out["swaps_per_s"] = int((~operator & ~acts.cancelled).sum()) / (makespan / 1e9)
+        swap = ~operator & ~acts.cancelled & ~tiers.is_recall(acts.copy)
+        out["swaps_per_s"] = int(swap.sum()) / (makespan / 1e9)
         to_device, by_kernels = acts.copy & 255 == 0, remote(acts, trace, tiers)
         out["zero_copy_read_bytes"], out["zero_copy_written_bytes"] = (int(moved.sum()) for moved in by_kernels)
         for way, (name, tier) in enumerate((("h2d", acts.copy >> 8 & 255), ("d2h", acts.copy & 255))):
             rate = result.spec.get("rates", {}).get(name)
             if rate:
                 passing = [m for m, routes in enumerate(tiers.routes, 1) if name in routes[way]]
-                swaps = (acts.copy >= 0) & (to_device == (way == INTO)) & np.isin(tier, passing)
+                swaps = (acts.copy >= 0) & (to_device == (way == INTO)) & np.isin(tier, passing) & ~tiers.is_recall(acts.copy)
                 swapped = int(acts.size[swaps].sum()) + int(by_kernels[way].sum()) * (name in tiers.routes[0][way])
                 out[f"{name}_busy_share"] = (swapped + moved[name]) / (rate / 1e9 * makespan)
     return out

@@ -149,7 +149,7 @@ def in_line(acts: ActivityTimes, trace: Trace, tiers: Tiers, n: Figures) -> I64:
         return np.full(len(line), -1)
     for queue in np.unique(acts.queue[acts.queue < 0]).tolist():
         engine, direction = tiers.side(queue)
-        if n.machine.tiers[tiers.engine.index(engine)].queue == COPY_ENGINES:
+        if engine in tiers.engine and n.machine.tiers[tiers.engine.index(engine)].queue == COPY_ENGINES:
             line[acts.queue == queue] = direction
     return line
 
@@ -189,5 +189,5 @@ def _tables(acts: ActivityTimes, rows: I64, tiers: Tiers, ready: I64, wanted: I6
 
 def _whose(queue: I64, tiers: Tiers) -> npt.NDArray[np.uint8]:
     """PROGRAM, DUE or EARLY: of each engine the first two queues are of swaps that are due."""
-    due = -1 - queue < 2 * (max(tiers.engine) + 1)
+    due = -1 - queue < 2 * tiers.engines
     return np.select([queue >= 0, due], [PROGRAM, DUE], EARLY).astype(np.uint8)

@@ -19,12 +19,15 @@ Two orders are interleaved in the one array.  *Host* records stand in program or
     START, END  activity  queue       -          -                    an operator or swap runs
     DEFRAG      records   when        events     -                    the device is idle; the next records rearrange memory
     DECIDE      unit      what        -          block size           the release policy or the plan has had this done
+    REDIRECT    unit      src<<8|dst  activity   bytes                a swap that has not started goes another way
     STALL       activity  cause       activity   ns                   its stream stood still, waiting for the other one's end
 
 A device call with free = 1 costs the host nothing: memory with two addresses is booked where it is in use.  DEFRAG says after
 how many events of the trace it is, and when: + 1 where the next one, an operator, has paid its launch, + 2 where that has found
 no room and tries again.  DECIDE: the release policy evicted the unit (RELEASED); the plan evicted it (PLANNED_OUT), brought it
-in (PLANNED_IN), or could not do what it wanted (SKIPPED: nothing came before).
+in (PLANNED_IN), or could not do what it wanted (SKIPPED: nothing came before).  Where devices lend memory: the unit leaves a
+lent memory whose lender wants it back (CALLED_BACK: the next `addr` records do it, at a time that is not the host's); the host
+waits for so many free bytes of its own device (WANTS), and goes on with them, or with all that will come (REGAINED).
 
 STALL stands before the START of an activity of a stream with kernels, one record for each cause (STALLS), in the order of
 time: together they last from the moment at which the stream fell idle to the start.  The activity is the one whose end was
@@ -32,7 +35,8 @@ waited for, -1 where there was none: the host, the gap between launches, a turn 
 
 Memory 0 is the device's, the others are the tiers below it, nearest first (1: the host's); they have no addresses (-1).  Of
 compressed swaps, the block below is what the compressed copy takes, and moved bytes are those that cross the link.  A swap is
-to or from the device; 1<<16 in its `b` says that nothing waits for it yet.  Queues of swaps are -1, -2 and so on.  Activities
+to or from the device, or called back from one tier to another; 1<<16 in its `b` says that nothing waits for it yet.  Queues of
+swaps are -1, -2 and so on.  Activities
 are numbered from 0 in the order of their submission.  An operator reads and writes what the trace names, from START to END.
 """
 
@@ -44,12 +48,13 @@ VERSION = 3  # of the records' meaning: 1 had no DEFRAG and no DECIDE, 2 no STAL
 READ = (2, 3)  # what this program can still read
 (
     CREATE, PLACE, UNPLACE, DESTROY, ISSUE, COPY, RESERVE, RELEASE, DROP, OOM, START, END, MOVE, CANCEL, DEFRAG, DECIDE, STALL,
-) = range(1, 18)  # fmt: skip
+    REDIRECT,
+) = range(1, 19)  # fmt: skip
 KINDS = (
     "", "create", "place", "unplace", "destroy", "issue", "copy", "reserve", "release", "drop", "oom", "start", "end", "move",
-    "cancel", "defrag", "decide", "stall",
+    "cancel", "defrag", "decide", "stall", "redirect",
 )  # fmt: skip
-RELEASED, PLANNED_OUT, PLANNED_IN, SKIPPED = range(4)
+RELEASED, PLANNED_OUT, PLANNED_IN, SKIPPED, CALLED_BACK, WANTS, REGAINED = range(7)
 STALLS = ("swap_in", "swap_out", "alloc", "launch", "sync", "event", "sms", "copy_engine")  # stall_..._ns of results.metrics
 BY_SWAP_IN, BY_SWAP_OUT, BY_ALLOC, BY_LAUNCH, BY_SYNC, BY_EVENT, BY_SMS, BY_COPY_ENGINE = range(len(STALLS))
 

@@ -16,7 +16,9 @@ from gpusim.results.metrics import METRICS, same
 from gpusim.results.references import RATIOS
 from gpusim.results.result import FOR_REFEREE, HOST_OOM, OOM, Result
 
-POLICIES = ("place", "evict", "prefetch", "defrag", "plan", "release", "grain", "unified")  # what is chosen on a machine
+POLICIES = (  # what is chosen on a machine
+    "place", "evict", "prefetch", "defrag", "plan", "release", "pool", "grain", "unified",
+)  # fmt: skip
 # Keys that follow from others, or that only the referee needs.
 _DERIVED = {
     "trace_hash", "profile_hash", "hardware", "capacity", "footprint", "rates", "slots", "durations_hash",
@@ -68,7 +70,9 @@ def layout(results: Sequence[Result]) -> Layout:
     panels."""
     keys = varying(results)
     lines = tuple(key for key in POLICIES if key in keys)
-    others = [key for key in keys if key not in POLICIES]
+    if "pool" in lines and "tiers" in keys:  # the memories among which it chooses
+        lines = ("tiers", *lines)
+    others = [key for key in keys if key not in lines]
     numbers = [key for key in others if all(number(r.spec.get(key)) is not None for r in results)]
     # A share outranks bytes, memory outranks the rest.
     numbers.sort(key=lambda key: (key != "memory_share", key != "memory"))
@@ -139,7 +143,9 @@ def name(result: Result, keys: Iterable[str]) -> str:
 
     A plan, release policy or grain that is the default is left out beside others: "lru", "lru + 2 MiB".
     """
-    parts = [(text(key, result.spec.get(key)), result.spec.get(key, LATER.get(key)) == LATER.get(key)) for key in keys]
+    keys = list(keys)
+    said_of = [key for key in keys if key != "pool" or key in result.spec] or keys  # without lenders there is no pool
+    parts = [(text(key, result.spec.get(key)), result.spec.get(key, LATER.get(key)) == LATER.get(key)) for key in said_of]
     said = [word for word, default in parts if not default] or list(dict.fromkeys(word for word, _ in parts))
     return " + ".join(said)
 
@@ -168,7 +174,7 @@ def kind_of(keys: Sequence[str]) -> str:
     """What the values of these keys are, in words: "eviction policy and prefetch policy"."""
     words = {
         "evict": "eviction policy", "prefetch": "prefetch policy", "place": "allocator", "defrag": "defragmentation policy",
-        "plan": "plan", "release": "release policy", "profile": "machine", "trace": "program",
+        "plan": "plan", "release": "release policy", "pool": "pool policy", "profile": "machine", "trace": "program",
         "unified": "unified memory",
     }  # fmt: skip
     return join([words.get(key, key) for key in keys]) or "eviction policy"

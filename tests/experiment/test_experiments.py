@@ -36,7 +36,7 @@ METRICS = ("makespan_ns", "h2d_bytes", "d2h_bytes", "swap_ins", "reserved_peak_b
 UNSAID = {"defrag": "none", **LATER}
 AXES = (
     "trace", "transform", "profile", "memory_share", "memory", "host_memory", "place", "evict", "prefetch", "defrag", "release",
-    "seed", "tiers", "plan", "unified", "parallel", "placement", "stragglers",
+    "seed", "tiers", "plan", "unified", "parallel", "placement", "stragglers", "pool",
 )  # fmt: skip
 
 
@@ -445,12 +445,36 @@ def stragglers(rs: tuple[Result, ...]) -> None:
         assert lost < 1.02 if layout.startswith("pipeline") else lost > 1.05
 
 
+def neighbours(rs: tuple[Result, ...]) -> None:
+    """An idle neighbour behind NVLink saves time, a full one none, and one that is reached through the host costs some.
+
+    NVLink's 600 GB/s are 9.4 times PCIe's 64, both directions, nominal: a step gains less, as it does not only swap.
+    """
+    found = by(rs, "profile", "parallel", "tiers", "pool")
+    time = {key: r.metrics["makespan_ns"] for key, r in found.items()}
+    for machine in {r.spec["profile"] for r in rs}:
+        for layout in ("data=1", "data=8"):
+            host = time[machine, layout, "host", "none"]
+            blind, wise = (time[machine, layout, "peer(any) > host", pool] for pool in ("interleave", "by_topology"))
+            if machine == "8x-rtx-4090":
+                assert wise == host < 0.98 * blind
+                assert found[machine, layout, "peer(any) > host", "by_topology"].metrics["peer_out_bytes"] == 0
+            elif layout == "data=1":
+                assert wise <= blind < 0.9 * host and host < 600 / 64 * wise
+            else:
+                assert wise == pytest.approx(host, rel=0.05) == blind
+    linked, unlinked = ("dgx-a100", "data=1", "peer(any) > host"), ("dgx-1-v100", "data=1", "peer(any) > host")
+    assert time[*linked, "interleave"] == pytest.approx(time[*linked, "by_topology"], rel=0.01), "all pairs are alike"
+    assert time[*unlinked, "interleave"] > 1.02 * time[*unlinked, "by_topology"], "half of the pairs have no link"
+
+
 KNOWN: dict[str, Callable[[tuple[Result, ...]], None]] = {
     f.__name__: f
     for f in (
         eviction, release, prefetch, policies, allocators, gpus, fits, costs, checkpointing, host_memory, defragmentation,
         what_if, oversubscription, ssd, turns, double_buffering, zero_copy, unet3d, gpt3, sublinear, mixed_precision,
-        compression, virtualisation, numa, layouts, interconnects, networks, stragglers, *known_unified.KNOWN,
+        compression, virtualisation, numa, layouts, interconnects, networks, stragglers, neighbours,
+        *known_unified.KNOWN,
     )
 }
 

@@ -43,6 +43,12 @@ BLAMED = [
     ({"parallel": "zero=3"}, "zero=3 shards over the data-parallel ranks, and there is one"),
     ({"parallel": "{data: 0}"}, "the degree data is 0"),
     ({"profile": "2 x hgx-h100 over foo"}, "machine 'hgx-h100' has no network 'foo'"),
+    ({"tiers": "peer > host"}, "e.yaml:7:8: tier 'peer' is memory that nobody else uses, and ranks share their machine"),
+    ({"tiers": "host > peer(any)"}, "e.yaml:7:8: no tier of its own stands behind peer(any)"),
+    ({"tiers": "remote(rdma) > host"}, "names no memory: there is no other host"),
+    ({"profile": "l4", "parallel": "none", "tiers": "peer(any) > host"}, "l4 is one GPU: peer(any) is memory of other devices"),
+    ({"policies": "{pool: interleave}"}, "e.yaml:7:18: a pool policy chooses among memories of other devices, and the tiers"),
+    ({"tiers": "peer(any) > host", "policies": "{pool: interleaf}"}, "there is no pool policy 'interleaf'"),
 ]
 
 
@@ -53,7 +59,8 @@ def gpusim(*words: object) -> Result:
 def experiment(folder: Path, **changes: str) -> Path:
     said = {"profile": "hgx-h100", "parallel": "data=8", "bounds": "false", **changes}
     path = folder / "e.yaml"
-    path.write_text(YAML.format(**said))
+    more = "".join(f"{key}: {value}\n" for key, value in said.items() if f"{{{key}}}" not in YAML)
+    path.write_text(YAML.format(**said) + more)
     return path
 
 
@@ -155,6 +162,21 @@ def test_stages_with_little_memory_do_not_wait_for_each_other_for_ever(tmp_path:
     done = gpusim("run", path, "--set", "memory=90 %", "-o", tmp_path / "out", "--no-figures")
     assert done.exit_code == 0, done.output
     assert all(run.finished and run.metrics["d2h_bytes"] > 0 for run in load_folder(tmp_path / "out"))
+
+
+@pytest.mark.slow
+def test_ranks_that_lend_each_other_memory_are_run_and_checked(tmp_path: Path) -> None:
+    """Two ranks with too little memory beside six idle GPUs: their memory is faster than that of the host."""
+    more = {"memory": "75 %", "tiers": "[host, peer(any) > host]", "policies": "{pool: [by_topology, interleave]}"}
+    path = experiment(tmp_path, parallel="[data=2, {data: 2, zero: 3}]", options="{log: true}", **more)
+    done = gpusim("run", path, "-o", tmp_path / "out", "--no-figures")
+    assert done.exit_code == 0 and "6 runs executed" in done.output, done.output
+    checked = gpusim("check", tmp_path / "out")
+    assert checked.exit_code == 0 and "6 runs are right" in checked.output, checked.output
+    for layout in ("data=2", "data=2 zero=3"):
+        of = [r for r in load_folder(tmp_path / "out") if r.spec["parallel"] == layout]
+        host, *lent = sorted(of, key=lambda r: "pool" in r.spec)
+        assert all(r.metrics["makespan_ns"] < host.metrics["makespan_ns"] and r.metrics["peer_in_bytes"] > 0 for r in lent)
 
 
 @pytest.mark.parametrize(("changes", "said"), BLAMED)

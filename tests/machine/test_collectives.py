@@ -139,10 +139,10 @@ def test_switches_that_reduce_take_each_message_once_and_the_own_part_again():
 
 @pytest.mark.hand_worked
 def test_an_all_to_all_and_a_send_go_straight():
-    """Three parts of four leave and reach each GPU, in three steps; a send takes one and passes two ports."""
+    """Three parts of four leave and reach each GPU, all at once; a send takes one step as well and passes two ports."""
     made = switched()
     times = CollectiveTimes(made, PLAIN)
-    assert times.of("all_to_all", made.gpus, GIB).ns == pytest.approx(8400 + 3 * 3400 + 0.75 * GIB / 100, abs=1)
+    assert times.of("all_to_all", made.gpus, GIB).ns == pytest.approx(8400 + 3400 + 0.75 * GIB / 100, abs=1)
     send = times.of("send", ("gpu2", "gpu0"), GIB)
     assert send.flow.links == ("gpu2>nvswitch", "nvswitch>gpu0") and send.estimate is None
     assert send.ns == pytest.approx(8400 + 3400 + GIB / 100, abs=1)

@@ -104,7 +104,7 @@ def test_wrong_names_are_answered_with_what_was_meant(kind: str, text: str, says
 
 
 def test_every_kind_has_its_folder() -> None:
-    assert KINDS == ("place", "evict", "prefetch", "defrag", "release", "plan", "placement")
+    assert KINDS == ("place", "evict", "prefetch", "defrag", "release", "pool", "plan", "placement")
     assert registry.find("prefetch", "none").kind == "prefetch"
 
 

@@ -82,7 +82,7 @@ def drawn(seed: int) -> Together:
     """Programs of one to three streams under random policies; each copies over an uplink that it shares with others."""
     rng = np.random.default_rng(seed)
     count = int(rng.integers(2, 7))
-    traces, meetings = _with_meetings([_program(rng) for _ in range(count)], int(rng.integers(1, 25)), rng)
+    traces, meetings = with_meetings([program_of(rng) for _ in range(count)], int(rng.integers(1, 25)), rng)
     profiles = [catalogue.load(str(rng.choice(MACHINES))) for _ in traces]
     between = Connections({"up 0": 12.0, "up 1": 30.0, "fabric": 40.0}, [_beyond(rng) for _ in traces], meetings)
     return _ran(traces, profiles, between, [{"seed": seed, **_chosen(trace, rng)} for trace in traces])
@@ -95,7 +95,7 @@ def _ran(traces: list[Trace], profiles: list[Profile], between: Connections, cho
     return Together([run.result() for run in runs], traces, profiles, between)
 
 
-def _program(rng: Any) -> Trace:
+def program_of(rng: Any) -> Trace:
     """A tenth of its operators are no kernels."""
     seed, ops, streams = int(rng.integers(1 << 30)), int(rng.integers(20, 120)), int(rng.integers(1, 4))
     trace = random_program(seed, ops, streams=streams, mean_life=20.0, largest=16 << 20)
@@ -103,7 +103,7 @@ def _program(rng: Any) -> Trace:
     return replace(trace, activity=np.where(other, rng.choice(OTHERS, trace.ops), trace.activity).astype(np.uint8))
 
 
-def _with_meetings(traces: list[Trace], count: int, rng: Any) -> tuple[list[Trace], list[Meeting]]:
+def with_meetings(traces: list[Trace], count: int, rng: Any) -> tuple[list[Trace], list[Meeting]]:
     """Operators of some programs each are collectives, in the same order in all programs."""
     meetings, last = [], [-1] * len(traces)
     activity = [trace.activity.copy() for trace in traces]

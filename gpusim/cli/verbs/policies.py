@@ -48,7 +48,7 @@ def verb(name: Annotated[str, options.name(complete.policies)] = "", *, use: Use
         for key, value in e.parameters.items():
             typer.echo(f"  parameter {key} = {value}")
         for fact in e.facts:
-            typer.echo(f"  reads {fact}: {facts()[fact]}")
+            typer.echo(f"  reads {fact}: {facts(e.kind)[fact]}")
         if e.aliases:
             typer.echo(f"  formerly {', '.join(e.aliases)}")
         if e.source:

@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
-from gpusim.engine.clock import accounts, copy_engines, links, remote, sharing, sms
+from gpusim.engine.clock import accounts, copy_engines, lent, links, remote, sharing, sms
 from gpusim.engine.clock import event_heap as heap
 from gpusim.engine.clock.records import record as record
 from gpusim.engine.state import (
@@ -44,6 +44,7 @@ def submit(isl: Island, q: int, kind: int, way: int, arg: int, size: int, durati
     a = isl.activities[row]
     a.kind, a.way, a.queue, a.arg, a.bytes, a.number, a.submit, a.duration = kind, way, q, arg, size, c.number, time, duration
     a.start, a.end, a.done, a.brought, a.cancelled, a.parts, a.behind, a.waited = NEVER, NEVER, 0, 0, 0, 0, q, 0
+    a.gives, a.called = 0, 0
     c.number += 1
     c.woken = isl.look[q] = 1
     for k in range(c.queues):
@@ -242,6 +243,8 @@ def pass_over(isl: Island, q: int) -> None:
     queue = isl.queues[q]
     a = isl.activities[queue.base + (queue.started & queue.mask)]
     a.done, a.end = 1, isl.clock[0].now
+    if a.gives:
+        lent.ended(isl, queue.base + (queue.started & queue.mask))
     if queue.line:
         copy_engines.leave(isl, q)
     queue.started += 1
@@ -272,6 +275,8 @@ def finish(isl: Island, pol: PolicyTables, row: int) -> None:
     if isl.devices[0].shares_engines and a.kind != KERNEL:
         copy_engines.give_back(isl, copy_engines.engine_of(queue, a))
     record(isl, pol, log.END, a.number, shown(isl, q), 0, 0)
+    if a.gives:
+        lent.ended(isl, row)
     count_done(isl, q)
     c.woken = isl.look[q] = 1
     if queue.pair >= 0:
@@ -338,6 +343,7 @@ def takes_part(isl: Island, h: Any) -> bool:
 def settle(isl: Island, h: Any) -> None:
     """The device is idle: the calls that waited for it are made and paid."""
     t = isl.tenants[0]
+    isl.accounts[t.account].held = isl.accounts[t.account].booked
     h.time += t.owed
     h.alloc_ns += t.owed
     t.owed = 0

@@ -6,6 +6,7 @@ from numba import types
 
 from gpusim.base.compiled import entry, function_at, kernel, tables_at
 from gpusim.engine.clock import links, sharing
+from gpusim.engine.fabric import lenders
 from gpusim.engine.fabric.rendezvous import begin, gather, next_to_begin
 from gpusim.engine.fabric.tables import FABRIC, Fabric
 from gpusim.engine.host.island import earliest, end, island_at, policies_at
@@ -91,6 +92,8 @@ def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
     while True:
         if fluid.arrivals:
             gather(fabric, many, turn.now)
+        while fluid.calls:
+            lenders.answer(many, turn.now)
         if fluid.reshare:
             reschedule(many, turn.now)
         flows = min(fluid.tick, next_to_begin(fabric))

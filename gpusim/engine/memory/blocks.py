@@ -6,6 +6,7 @@ from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import queues
+from gpusim.engine.memory import lending
 from gpusim.engine.state import RECENTLY_FREED, RESIDENTS, SLIDE, Island, PolicyTables
 from gpusim.engine.verbs import (
     V_COMPACT,
@@ -78,6 +79,7 @@ def pay_device_calls(isl: Island, pol: PolicyTables, h: Any) -> None:
             if paid:
                 spent += d.free_ns - d.free_per_byte * size
                 t.drain = 1
+    lending.book(isl, pol.place[HELD])
     if t.drain:
         t.owed += int(spent)
     else:

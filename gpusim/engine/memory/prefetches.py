@@ -64,6 +64,7 @@ def move_up(isl: Island, pol: PolicyTables, h: Any, u: int, row: int, op: int) -
     count = isl.queues[tier.q_in].submitted
     isl.after[u, tier.q_in] = count
     isl.use[u, tier.q_in] = count
+    unit.fetched, unit.fetched_by = count, tier.q_in
     unit.brought, unit.brought_by = count, tier.q_in
     queues.stage(isl, h, unit.tier, tier.q_in, count)
     queues.record(isl, pol, log.COPY, u, int(unit.tier) << 8, isl.activities[new].number, unit.wire)

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import queues
-from gpusim.engine.memory import blocks, prefetches, release, swaps
+from gpusim.engine.memory import blocks, lending, prefetches, release, swaps
 from gpusim.engine.memory import evicting as choice
 from gpusim.engine.state import (
     AGAIN,
@@ -26,7 +26,7 @@ from gpusim.engine.state import (
 )
 from gpusim.engine.verbs import V_ALLOC, as_alloc
 from gpusim.policies import contract
-from gpusim.policies.contract import ABSENT, BLOCK, CAPACITY, DEVICE, ROUNDED
+from gpusim.policies.contract import ABSENT, BLOCK, CAPACITY, DEVICE, HELD, ROUNDED
 from gpusim.results import log
 
 # Why a unit comes to the device.
@@ -34,18 +34,26 @@ CREATED, DEMANDED, PREFETCH, PLANNED = range(4)
 
 
 @kernel
-def take_block(isl: Island, pol: PolicyTables, h: Any, u: int, stream: int, may_evict: bool) -> int:
+def take_block(isl: Island, pol: PolicyTables, h: Any, u: int, stream: int, may_evict: bool, waits: bool) -> int:
     """Place a unit, evicting until there is room: the only eviction loop.  Returns 0 or the reason to stop.
+
+    waits: an operator wants it, for which others have to leave this device's memory if they have some of it.
 
     May be called again for the same unit after a stop; what was evicted stays so.
     """
     t, rules, n = isl.tenants[0], pol.rules[0], isl.counts[0]
     unit = isl.units[u]
     while True:
+        if t.lends and lending.lacks(isl, pol, u) and waits and lending.calls(isl, pol, h, u):
+            return AGAIN
         addr = as_alloc(pol.verbs[V_ALLOC, 0], pol.verbs[V_ALLOC, 1])(pol.place, u, unit.size, stream)
+        if t.lends and addr >= 0 and pol.place[HELD] > pol.place[CAPACITY]:
+            addr = lending.undo(pol, u, stream)
         blocks.pay_device_calls(isl, pol, h)
         if addr >= 0:
             break
+        if t.lends and waits and lending.calls(isl, pol, h, u):
+            return AGAIN
         if t.failing == 0:
             t.failing = 1
             if pol.place[CAPACITY] - pol.place[ROUNDED] >= unit.size:
@@ -64,7 +72,7 @@ def take_block(isl: Island, pol: PolicyTables, h: Any, u: int, stream: int, may_
         if reason:
             t.request, t.request_bytes = v, isl.units[v].stored
             return reason
-    t.failing = 0
+    t.failing, h.unlent = 0, 0
     t.allocs += 1
     unit.addr, unit.block, unit.stream = addr, pol.place[BLOCK], stream
     blocks.inherit_waits(isl, u)
@@ -91,7 +99,8 @@ def bring_in(isl: Island, pol: PolicyTables, h: Any, u: int, stream: int, why: i
     rules, unit = pol.rules[0], isl.units[u]
     if unit.stays:
         return swaps.settle(isl, pol, u)
-    reason = take_block(isl, pol, h, u, stream, why < PREFETCH or (why == PREFETCH and rules.may_evict != 0))
+    may_evict = why < PREFETCH or (why == PREFETCH and rules.may_evict != 0)
+    reason = take_block(isl, pol, h, u, stream, may_evict, why < PREFETCH)
     if reason:
         return reason
     if unit.tier:

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import queues
-from gpusim.engine.memory import blocks, host_memory, prefetches
+from gpusim.engine.memory import blocks, host_memory, lending, prefetches
 from gpusim.engine.memory import evicting as choice
 from gpusim.engine.state import FROM_DEVICE, HOST_OUT_OF_MEMORY, N_EVICT, NEVER, SPARE, SWAP, WHERE, Island, PolicyTables
 from gpusim.policies.contract import HOST, REMOTE
@@ -14,8 +14,9 @@ from gpusim.results import log
 
 
 @kernel
-def drop_copy(isl: Island, pol: PolicyTables, u: int) -> None:
-    """The tier below gives up its copy of a unit."""
+def drop_copy(isl: Island, pol: PolicyTables, u: int) -> int:
+    """The tier below gives up its copy of a unit; returns what `lending.give_back` does, 0 of a tier of its own."""
+    given = 0
     unit, tier = isl.units[u], isl.memories[isl.units[u].tier]
     tier.used -= unit.stored
     isl.tenants[0].below -= unit.stored
@@ -24,13 +25,18 @@ def drop_copy(isl: Island, pol: PolicyTables, u: int) -> None:
         tier.spare -= unit.stored
     queues.record(isl, pol, log.UNPLACE, u, unit.tier, -1, unit.stored)
     host_memory.give_back(isl, unit.tier, unit.stored)
+    if tier.account >= 0:
+        given = lending.give_back(isl, u, unit.tier, unit.stored)
     unit.tier = 0
+    return given
 
 
 @kernel
 def has_room(isl: Island, pol: PolicyTables, m: int, size: int) -> bool:
     """Make room in tier m by dropping copies of units that are on the device too; clock order, amortised O(1)."""
     tier = isl.memories[m]
+    if tier.account >= 0:
+        return lender_has_room(isl, pol, m, size)
     if tier.used - tier.spare + size > tier.capacity:
         return False
     u, units, spare = tier.hand, isl.units.size, isl.flags[SPARE]
@@ -42,6 +48,39 @@ def has_room(isl: Island, pol: PolicyTables, m: int, size: int) -> bool:
             u = 0
     tier.hand = u
     return True
+
+
+@outlined
+def lender_has_room(isl: Island, pol: PolicyTables, m: int, size: int) -> bool:
+    """The same in memory that others use: what is dropped there may be free only when copies under way have ended."""
+    tier, u, units, spare = isl.memories[m], isl.memories[m].hand, isl.units.size, isl.flags[SPARE]
+    if lending.room(isl, m) + tier.spare < size:
+        return False
+    while lending.room(isl, m) < size and tier.spare > 0:
+        if spare[u] == m:
+            drop_copy(isl, pol, u)
+        u += 1
+        if u == units:
+            u = 0
+    tier.hand = u
+    return lending.room(isl, m) >= size
+
+
+@kernel
+def memory_for(isl: Island, pol: PolicyTables, u: int, to: int) -> int:
+    """The memory below that takes the unit in: `to`, or for 0 the pool policy's, or the nearest with room; 0: none."""
+    t, size, m = isl.tenants[0], isl.units[u].stored, max(1, to)
+    if to == 0 and pol.rules[0].pool:
+        m = lending.choose(isl, pol, u)
+        if m and has_room(isl, pol, m, size):
+            return m
+        m = 1
+    while not has_room(isl, pol, m, size):
+        t.full = m
+        m += 1
+        if to or m == isl.memories.size:
+            return 0
+    return m
 
 
 @kernel
@@ -67,20 +106,19 @@ def evict(isl: Island, pol: PolicyTables, h: Any, u: int, to: int, late: int) ->
         isl.flags[SPARE, u] = 0
         queues.record(isl, pol, log.DROP, u, 0, unit.addr, unit.block)
     else:
-        m = max(1, to)
-        while not has_room(isl, pol, m, unit.stored):
-            t.full = m
-            m += 1
-            if to or m == isl.memories.size:
-                return HOST_OUT_OF_MEMORY
+        m = memory_for(isl, pol, u, to)
+        if m == 0:
+            return HOST_OUT_OF_MEMORY
         tier = isl.memories[m]
         host_memory.take(isl, m, unit.stored)
+        lending.take(isl, u, m, unit.stored)
         q = tier.q_late if late else tier.q_out
         row = queues.submit(isl, q, SWAP, tier.way_out, u, unit.wire, 0, c.now + h.had)
         isl.activities[row].due = NEVER if late else n.op
         queues.wait_for(isl, row, isl.use[u])
         queues.wait_for(isl, row, isl.after[u])
         copied = isl.queues[q].submitted
+        unit.sent, unit.sent_by, unit.sent_as, unit.fetched = copied, q, isl.activities[row].number, 0
         h.time += h.submit_ns
         isl.use[u, q] = copied
         unit.tier = m
@@ -142,6 +180,7 @@ def fetch(isl: Island, pol: PolicyTables, h: Any, u: int, early: int) -> None:
     count = isl.queues[q].submitted
     isl.after[u, q] = count
     isl.use[u, q] = count
+    unit.fetched, unit.fetched_by = count, q
     h.time += h.submit_ns
     tier.into += unit.wire
     tier.spare += unit.stored

@@ -15,7 +15,7 @@ from gpusim.engine import state
 from gpusim.engine.fabric.loop import RUN, run_coupled
 from gpusim.engine.fabric.tables import RENDEZVOUS, Fabric
 from gpusim.engine.host.island import run_until
-from gpusim.engine.run import tables
+from gpusim.engine.run import lent, tables
 from gpusim.engine.run.side_by_side import SideBySide, guarded
 from gpusim.engine.run.simulate import Simulation
 from gpusim.engine.state import PROCESSES, Processes
@@ -30,6 +30,8 @@ class Coupled(SideBySide):
     def __init__(self, simulations: Sequence[Simulation], between: Connections) -> None:
         self.between = between
         routes = _share(simulations, between)
+        if between.lenders:
+            lent.open_accounts(simulations, between)
         meets = _meets([len(simulation.program.duration) for simulation in simulations], between.meetings)
         for simulation, starts, mine in zip(simulations, meets.starts, meets.operators, strict=True):
             simulation.program = _with_meetings(simulation.program, starts, mine)
@@ -49,6 +51,10 @@ class Coupled(SideBySide):
         if reason == state.REACHED and until == state.NEVER:
             self._strand()
         return reason, which
+
+    def _left(self, which: int) -> None:
+        if self.between.lenders:
+            lent.close(self.simulations[which])
 
     def _strand(self) -> None:
         """Nothing goes on: the programs that are left wait for one that ran out of memory.  Raises GpusimError without one."""
@@ -91,6 +97,7 @@ def _share(simulations: Sequence[Simulation], between: Connections) -> list[list
     for p, simulation in enumerate(simulations):
         at |= {(p, name): len(rates) + i for i, name in enumerate(simulation.links)}
         rates += list(simulation.island.link["rate"])
+    for p, simulation in enumerate(simulations):
         beyond = between.beyond[p] if between.beyond else {}
         passed = [[at[p, name], *(at[link] for link in beyond.get(name, ()))] for name in simulation.links]
         _reroute(simulation, passed, routes)

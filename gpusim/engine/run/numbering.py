@@ -16,6 +16,7 @@ from gpusim.trace.submission import stream_priorities
 from gpusim.trace.trace import KERNEL, OP, Trace
 from gpusim.trace.workload import Workload
 
+RECALLS = "recalls"  # the engine of copies from a lent memory to a tier below
 NO_BOUND = 1 << 40  # slots of a queue whose copies take turns elsewhere
 
 
@@ -48,7 +49,8 @@ class Numbering:
 def numbering(trace: Trace, m: Machine, ranked: bool) -> Numbering:
     """The queues of a run of this trace on this machine."""
     streams = int(trace.stream.max(initial=0)) + 1
-    return Numbering(streams, tuple(dict.fromkeys(tier.queue for tier in m.tiers)), ranked)
+    engines = dict.fromkeys([tier.queue for tier in m.tiers] + [RECALLS] * any(tier.lender for tier in m.tiers))
+    return Numbering(streams, tuple(engines), ranked)
 
 
 def queue_table(work: Workload, m: Machine, numbers: Numbering, turns: bool) -> Any:
@@ -68,14 +70,14 @@ def queue_table(work: Workload, m: Machine, numbers: Numbering, turns: bool) -> 
     queues["slots"], queues["pair"], queues["mate"] = 1, -1, -1
     queues["computes"][_computing(work.trace)] = 1
     queues["priority"][: numbers.streams] = stream_priorities(work.trace)
-    engines = {tier.queue: tier for tier in reversed(m.tiers)}
+    engines = {tier.queue: (tier.slots_in, tier.slots_out) for tier in reversed(m.tiers)} | {RECALLS: (1, 1)}
     for name in numbers.engines:
         first = numbers.to_device(name)
         for into in {first, first + numbers.behind}:
             pair = [into, into + 1]
             queues["role"][pair] = state.TO_DEVICE, state.FROM_DEVICE
             shared = turns and name == COPY_ENGINES
-            queues["slots"][pair] = (NO_BOUND, NO_BOUND) if shared else (engines[name].slots_in, engines[name].slots_out)
+            queues["slots"][pair] = (NO_BOUND, NO_BOUND) if shared else engines[name]
             if shared:
                 queues["engine"][pair] = state.TO_DEVICE, state.FROM_DEVICE
             if numbers.ranked:
@@ -94,12 +96,13 @@ def engine_table(m: Machine) -> Any:
 def flows_at_once(m: Machine, numbers: Numbering) -> int:
     """The most copies that can flow: one of each stream, and of each engine for tiers as many as it has slots."""
     slots = {tier.queue: tier.slots_in + tier.slots_out for tier in reversed(m.tiers)}
-    return numbers.streams + sum(slots.values())
+    return numbers.streams + sum(slots.values()) + (RECALLS in numbers.engines)
 
 
 def memory_table(m: Machine, numbers: Numbering) -> Any:
     """MEMORY[1 + tiers]: the tiers below the device, with the queues and ways of their copies."""
     memories = table(1 + len(m.tiers), state.MEMORY)
+    memories["account"], own, falls = -1, 0, state.SWAPS + 2 * len(m.tiers)
     for i, tier in enumerate(m.tiers):
         memory, into = memories[1 + i], numbers.to_device(tier.queue)
         memory["capacity"], memory["waits"], memory["pool"] = tier.capacity, tier.waits, POOLS.index(tier.pool)
@@ -107,6 +110,12 @@ def memory_table(m: Machine, numbers: Numbering) -> Any:
         memory["q_in"], memory["q_out"] = into, into + 1
         memory["q_early"], memory["q_late"] = into + numbers.behind, into + 1 + numbers.behind
         memory["way_in"], memory["way_out"] = state.SWAPS + 2 * i, state.SWAPS + 2 * i + 1
+        memory["place"], memory["far"] = tier.place, tier.far
+        if tier.lender:  # its falls lead to the tiers of its own behind it
+            memory["account"], memory["falls"] = 0, falls - own
+            falls += len(tier.falls)
+        else:
+            memory["own"], own = own, own + 1
     return memories
 
 

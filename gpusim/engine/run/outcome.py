@@ -38,7 +38,7 @@ def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, 
         ("place", simulation.place), ("evict", simulation.evict), ("prefetch", simulation.prefetch),
         ("defrag", simulation.defrag),
     ]  # fmt: skip
-    policies += [(p.kind, p) for p in (simulation.release, planned.policy) if p is not None and p.acts]
+    policies += [(p.kind, p) for p in (simulation.release, simulation.pool, planned.policy) if p is not None and p.acts]
     spec: dict[str, Any] = {
         "trace": trace.name,
         "trace_hash": trace.content_hash,
@@ -71,6 +71,7 @@ def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, 
         | (counted(simulation, "release_evictions", "release_bytes") if simulation.policies.rules[0]["release"] else {})
         | program_copies(simulation)
         | _waits(simulation)
+        | _lending(simulation)
         | sharing_metrics(simulation)
         | (tier_metrics(simulation) if machine.chain != DEFAULT else {}),
         timeline=timeline(simulation),
@@ -124,6 +125,15 @@ def _waits(simulation: Simulation) -> dict[str, int | float]:
     return {"collective_wait_ns": waited} if waited else {}
 
 
+def _lending(simulation: Simulation) -> dict[str, int | float]:
+    """What lenders wanted back of the program, what its own device has lent, and how long its host waited for that."""
+    if not any(tier.lender for tier in simulation.machine.tiers):
+        return {}
+    island = simulation.island
+    lent = {"lent_peak_bytes": int(island.accounts[island.tenants[0]["account"]]["peak"])}
+    return {**counted(simulation, "recalls", "recall_bytes"), "recall_wait_ns": int(island.counts[0]["recall_wait"]), **lent}
+
+
 def _sharing(shared: Shared) -> dict[str, Any]:
     """What activities of the device share, and the percentage of its multiprocessors where that is limited."""
     limit = shared.active_thread_percentage
@@ -140,7 +150,7 @@ def _tiers(m: Machine) -> list[dict[str, Any]]:
     """The tiers as the referee reads them; copies of the same `queue` take turns."""
     return [
         {"name": t.name, "kind": t.kind, "capacity": t.capacity, "in": ways.passed(t)[0], "out": ways.passed(t)[1],
-         "queue": t.queue, "slots": [t.slots_in, t.slots_out]}
+         "queue": t.queue, "slots": [t.slots_in, t.slots_out], **({"lender": t.lender} if t.lender else {})}
         for t in m.tiers
     ]  # fmt: skip
 
@@ -252,7 +262,8 @@ def _no_room_below(simulation: Simulation, profile: Profile) -> str:
         if own:
             return f"the program's own {show_bytes(own)} and what is swapped out need more than the {have} of host memory"
         return f"swapped-out tensors need more than the {have} of host memory"
-    have = " and ".join(f"{show_bytes(tier.capacity)} of {tier.name}" for tier in m.tiers)
+    have = " and ".join(f"{show_bytes(tier.capacity)} of {tier.name}" for tier in m.tiers if not tier.lender)
+    have += " and what other devices lend" if any(tier.lender for tier in m.tiers) else ""
     left = f", which the program's own {show_bytes(own)} leave," if own else ""
     return f"swapped-out tensors need more than {have}{left}: {_when_full(m, own, profile)}"
 
@@ -280,7 +291,8 @@ def failure(simulation: Simulation, profile: Profile) -> dict[str, Any] | None:
     if simulation.reason == state.DESERTED:
         return {"time_ns": simulation.now, "advice": "a rank that it waits for ran out of memory"}
     t, header, work = simulation.island.tenants[0], simulation.policies.place, simulation.work
-    request, capacity = int(t["request_bytes"]), int(header[CAPACITY])
+    request, capacity = int(t["request_bytes"]), simulation.machine.capacity
+    lent = capacity - int(header[CAPACITY]) if t["lends"] else 0
     free = capacity - int(header[ROUNDED])
     below = simulation.reason == state.HOST_OUT_OF_MEMORY
     out: dict[str, Any] = {
@@ -295,7 +307,10 @@ def failure(simulation: Simulation, profile: Profile) -> dict[str, Any] | None:
         return {**out, "free": int(full["capacity"] - full["used"]), "advice": _no_room_below(simulation, profile)}
     widest, op = work.widest_operator
     out["free"], out["largest"] = free, int(simulation.place.largest(header))
-    if request > capacity:
+    if lent:
+        said = f"other devices' programs have {show_bytes(lent)} of this memory and nowhere else to put it"
+        out["advice"] = f"{said}: write a smaller capacity for what each device lends, peer(any, capacity=...)"
+    elif request > capacity:
         tensor, size = out["tensor"], show_bytes(request)
         out["advice"] = f"tensor {tensor} alone takes {size}, more than the {show_bytes(capacity)} of memory"
     elif widest > capacity:

@@ -9,7 +9,9 @@ from gpusim.engine.run.coupled import Coupled
 from gpusim.engine.run.paces import Pace, advance
 from gpusim.engine.run.simulate import prepared
 from gpusim.machine.profile import Profile
+from gpusim.machine.tiers import DEFAULT
 from gpusim.machine.topology.connections import Connections, Meeting
+from gpusim.machine.topology.lenders import Below, below
 from gpusim.machine.topology.sharing import SharedLinks, shared
 from gpusim.machine.topology.topology import Topology
 from gpusim.machine.topology.transfers import LinkFlow
@@ -38,10 +40,12 @@ def simulate_ranks(
 
     Raises GpusimError for ranks that wait for each other for ever; TraceError where their exchanges do not match.
     """
+    lent = below(machine, gpus, profiles, str(choices.get("tiers", DEFAULT)))
     runs = [
-        prepared(work.trace, profile, work=work, **choices) for work, profile in zip(works, profiles, strict=True)
+        prepared(work.trace, profile, work=work, below=lent.tiers[p] if lent else (), **choices)
+        for p, (work, profile) in enumerate(zip(works, profiles, strict=True))
     ]
-    between = connections([run.planned.work.trace for run in runs], machine, gpus, members, flow_of)
+    between = connections([run.planned.work.trace for run in runs], machine, gpus, members, flow_of, lent)
     of_ranks = paces or {}
     for rank in of_ranks:
         runs[rank].simulation.own_durations()
@@ -51,19 +55,24 @@ def simulate_ranks(
 
 
 def connections(
-    programs: Sequence[Trace], machine: Topology, gpus: Sequence[str], members: Members, flow_of: FlowOf
+    programs: Sequence[Trace], machine: Topology, gpus: Sequence[str], members: Members, flow_of: FlowOf,
+    lent: Below | None = None,
 ) -> Connections:
     """What lies between the ranks of a program.
 
     gpus      of each rank, by name
     members   (rank, group) -> ranks of the group, as `programs.ranks.layout.RankLayout.members`
+    lent      what they lend each other
 
     Raises TraceError where the exchanges of the ranks do not match, or where ranks wait for each other for ever.
     """
     links = shared(machine, gpus)
     found = matched(programs, members)
     check_order(programs, found)
-    return Connections(links.rates, links.beyond, [_meeting(one, gpus, links, flow_of) for one in found])
+    meetings = [_meeting(one, gpus, links, flow_of) for one in found]
+    if lent is None:
+        return Connections(links.rates, links.beyond, meetings)
+    return Connections(links.rates, lent.beyond, meetings, lent.tiers, lent.lenders)
 
 
 def _meeting(one: Matched, gpus: Sequence[str], links: SharedLinks, flow_of: FlowOf) -> Meeting:

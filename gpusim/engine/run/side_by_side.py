@@ -71,7 +71,11 @@ class SideBySide:
             stopped.reason = reason
             if not stopped.served():
                 ended[which] = 1
+                self._left(which)
         return state.FINISHED
+
+    def _left(self, which: int) -> None:
+        """A program has come to its end."""
 
     def _step(self, until: int) -> tuple[int, int]:
         return step(self.simulations, self.processes, until)

@@ -31,7 +31,7 @@ from gpusim.machine.kernels.alone import alone
 from gpusim.machine.kernels.durations import durations as modelled
 from gpusim.machine.kernels.needs import kernel_needs
 from gpusim.machine.profile import Profile
-from gpusim.machine.tiers import DEFAULT
+from gpusim.machine.tiers import DEFAULT, Tier
 from gpusim.policies import registry
 from gpusim.policies.ask import own_line
 from gpusim.policies.place.parts.guard import Misplaced
@@ -51,12 +51,14 @@ class Simulation:
 
     def __init__(
         self, work: workload.Workload, machine: Machine, *, place: Any, evict: Any, prefetch: Any, defrag: Any, seed: int,
-        record: bool, schedule: Schedule = NOTHING, release: Any = None, shared: tables.Shared = tables.ALONE,
+        record: bool, schedule: Schedule = NOTHING, release: Any = None, pool: Any = None,
+        shared: tables.Shared = tables.ALONE,
     ) -> None:
         self.own = int(work.trace.meta.get("host_bytes", 0))  # what the program itself keeps in host memory
         self.work, self.machine, self.shared = work, machine.without(self.own), shared
         self.place, self.evict, self.prefetch, self.defrag, self.release = place, evict, prefetch, defrag, release
-        chosen = tables.Chosen(place, evict, prefetch, defrag, release)
+        self.pool = pool
+        chosen = tables.Chosen(place, evict, prefetch, defrag, release, pool)
         try:
             built = tables.build(work, self.machine, chosen, seed, record, schedule, shared)
         except GpusimError:
@@ -145,7 +147,7 @@ class Simulation:
 
     def theirs(self, error: Exception) -> Exception:
         """The error as that of the user's policy whose code raised it; itself when all policies are built in."""
-        users = [p for p in (self.place, self.evict, self.prefetch, self.release) if p and not p.entry.builtin]
+        users = [p for p in (self.place, self.evict, self.prefetch, self.release, self.pool) if p and not p.entry.builtin]
         guilty = [p for p in users if own_line(p.entry, error) != p.entry.where] or users
         if not guilty:
             return error
@@ -217,6 +219,7 @@ def prepared(
     prefetch: Any = "none",
     defrag: Any = "none",
     release: Any = "none",
+    pool: Any = "none",
     plan: Any = "none",
     grain: int = TENSOR,
     tiers: str = DEFAULT,
@@ -228,10 +231,11 @@ def prepared(
     log: bool = False,
     use: Sequence[Any] = (),
     work: workload.Workload | None = None,
+    below: tuple[Tier, ...] = (),
 ) -> Prepared:
     """A trace on a machine under the policies, ready to run.
 
-    place, evict, prefetch, defrag, release, plan  "name", "name(parameter=value)" or what `policy` decorated
+    place, evict, prefetch, defrag, release, pool, plan  "name", "name(parameter=value)" or what `policy` decorated
     grain                   bytes of the chunks in which tensors move; TENSOR: each as a whole
     tiers                   the memories below the device's, nearest first, as `gpusim.machine.tiers` reads them
     share                   what activities of the device share, words of `gpusim.machine.sharing`
@@ -241,11 +245,12 @@ def prepared(
     log                     keep the event log, which `gpusim check` recomputes everything from
     use                     files with policies of your own, or the decorated policies themselves, to name above
     work                    the workload, when the caller has built it before
+    below                   the tiers, where other devices lend some of them: `machine.topology.lenders`
 
     Raises PolicyError, TraceError, ProfileError, GpusimError.
     """
     own = registry.of(*use)
-    named = {"place": place, "evict": evict, "prefetch": prefetch, "defrag": defrag, "release": release}
+    named = {"place": place, "evict": evict, "prefetch": prefetch, "defrag": defrag, "release": release, "pool": pool}
     policies = {kind: own.get(kind, spec) for kind, spec in named.items()}
     policies["defrag"].check(policies["place"])
     words, percentage = sharing.parse(share), sharing.percentage(active_thread_percentage)
@@ -253,7 +258,7 @@ def prepared(
         if durations is None:
             durations = modelled(alone(trace, words), profile).ns
         work = workload.build(trace, durations)
-    with_tiers = machine(trace, profile, capacity_bytes, tiers)
+    with_tiers = machine(trace, profile, capacity_bytes, tiers, below)
 
     def begin(planned: plans.Planned, record: bool) -> Simulation:
         needs = kernel_needs(planned.program or trace, planned.work.duration, profile, percentage) if words else None

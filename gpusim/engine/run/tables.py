@@ -11,7 +11,7 @@ import numpy as np
 
 from gpusim.base.tables import filled, table
 from gpusim.engine import state
-from gpusim.engine.run.numbering import Numbering, engine_table, flows_at_once, memory_table, numbering, queue_table
+from gpusim.engine.run.numbering import RECALLS, Numbering, engine_table, flows_at_once, memory_table, numbering, queue_table
 from gpusim.engine.run.ways import connections
 from gpusim.engine.state import (
     CLOCK,
@@ -32,7 +32,7 @@ from gpusim.machine.kernels.needs import KernelNeeds
 from gpusim.machine.sharing import ENGINES, MEMORY, SMS
 from gpusim.machine.transfer_times import calls, host_bytes, waits
 from gpusim.policies import contract
-from gpusim.policies.forms import DefragPolicy, EvictPolicy, PlacePolicy, PrefetchPolicy, ReleasePolicy
+from gpusim.policies.forms import DefragPolicy, EvictPolicy, PlacePolicy, PoolPolicy, PrefetchPolicy, ReleasePolicy
 from gpusim.policies.planning import NOTHING, Schedule
 from gpusim.policies.verb_table import addresses
 from gpusim.results.log import STALLS
@@ -89,6 +89,7 @@ class Chosen:
     prefetch: PrefetchPolicy
     defrag: DefragPolicy
     release: ReleasePolicy | None = None
+    pool: PoolPolicy | None = None
 
     @property
     def ahead(self) -> bool:
@@ -125,6 +126,8 @@ def build(
     )  # fmt: skip
     program = _program(work, m, planned, shared, curve)
     restart(island, program, len(work.trace.kind))
+    if RECALLS in numbers.engines:
+        island.tenants["recalls"] = numbers.to_device(RECALLS) + 1
     return island, program, _policies(work, m, chosen, seed, log), names
 
 
@@ -216,12 +219,15 @@ def _policies(work: Workload, m: Machine, chosen: Chosen, seed: int, log: bool) 
     """The policies' own tables as they make them, and buffers with room for one step of the island beyond LOG_ROOM."""
     place, evict, prefetch, defrag, release = chosen.place, chosen.evict, chosen.prefetch, chosen.defrag, chosen.release
     units, asks = len(work.trace.size), evict.form == "ask"
-    room = LOG_ROOM + 5 * units + 64 + (1 + len(STALLS)) * (1 + int(work.trace.stream.max(initial=0)))
+    of_unit = 11 if any(tier.lender for tier in m.tiers) else 5  # records of a step, and of others who want memory back
+    room = LOG_ROOM + of_unit * units + 64 + (1 + len(STALLS)) * (1 + int(work.trace.stream.max(initial=0)))
     given = {"params": evict.params, "defrag": defrag.params}
     given["evict"], given["evict_keys"] = evict.state(max(1, units), m.capacity, evict.params, seed)
     if release is not None and chosen.releases:
         given["release"], given["release_weights"] = release.state(m.capacity, release.params)
         given["release_params"] = release.params
+    if chosen.pool is not None and chosen.pool.acts:
+        given["pool_params"] = chosen.pool.params
     made = filled(
         PolicyTables,
         {
@@ -246,6 +252,7 @@ def _rules(chosen: Chosen, seed: int) -> Any:
     rules["asks"] = evict.form == "ask"
     rules["propose"], rules["may_evict"] = chosen.ahead, getattr(chosen.prefetch.module, "EVICTS", True)
     rules["defrag"], rules["release"] = FORMS_OF_DEFRAG[chosen.defrag.form], chosen.releases
+    rules["pool"] = chosen.pool is not None and chosen.pool.acts
     return rules
 
 
@@ -322,6 +329,7 @@ def verbs(chosen: Chosen) -> Any:
         remap=place.remap if defrag.form == "remap" else None,
         due=None if defrag.form == "none" else defrag.due,
         release=release.release if release is not None and chosen.releases else None,
+        pool=chosen.pool.score if chosen.pool is not None and chosen.pool.acts else None,
     )).copy()  # fmt: skip
 
 

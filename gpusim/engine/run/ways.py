@@ -24,7 +24,7 @@ def links(m: Machine) -> dict[str, float]:
     """Rates of all links by name, bytes/ns; what a tier says of a link that it passes holds for the program's copies too."""
     named: dict[str, float] = {}
     for tier in m.tiers:
-        for link in (*tier.way_in, *tier.way_out):
+        for link in (*tier.way_in, *tier.way_out, *(link for fall in tier.falls for link in fall.way)):
             named[_name(link.name)] = max(named.get(_name(link.name), 0.0), link.rate)
     known = {"h2d": m.h2d, "d2h": m.d2h, "both": m.both, "nvme_read": m.nvme_read, "nvme_write": m.nvme_write}
     return {**known, **({"peer": max(m.peer, m.collective)} if m.peer else {}), **named}
@@ -96,6 +96,11 @@ def connections(
         coded = (["decompress"], ["compress"]) if codec else ([], [])
         ways.append((into + coded[0], min(tier.read, through[0]), tier.read_latency, tier.curve or None))
         ways.append((out + coded[1], min(tier.write, through[1]), tier.write_latency, tier.curve_out or None))
+    falls = [fall for tier in m.tiers for fall in tier.falls]
+    in_host = {tier.name for tier in m.tiers if tier.kind == "host"}
+    for fall in falls:
+        links_of_fall = [link.name for link in fall.way] + (beside if fall.to in in_host else [])
+        ways.append((links_of_fall, fall.rate, fall.latency, fall.curve or None))
     near, share = m.tiers[0], min(1.0, access / FULL)
     into, out = _in_host_memory(near, beside)
     ways.append((into, (near.kernel_read or near.read) * share, near.read_latency, None))
@@ -106,7 +111,8 @@ def connections(
     out_ways["rate"], out_ways["latency"] = [w[1] for w in ways], [w[2] for w in ways]
     out_ways["curve"] = [curves.index(w[3]) if w[3] else -1 for w in ways]
     if memory is not None:
-        out_ways["passes"] = [{COLLECTIVE: 2, HOST_WORK: 0}.get(kind, 1) for kind in range(len(ways) - 2)] + [0, 0]
+        mine = len(ways) - 2 - len(falls)  # what is called back passes other devices' memory
+        out_ways["passes"] = [{COLLECTIVE: 2, HOST_WORK: 0}.get(kind, 1) for kind in range(mine)] + [0] * (len(falls) + 2)
     routes = [w[0] + ["memory"] * int(passes) for w, passes in zip(ways, out_ways["passes"], strict=True)]
     ends = np.cumsum([len(route) for route in routes])
     out_ways["route"][1:] = ends[:-1]

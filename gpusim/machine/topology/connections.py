@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gpusim.machine.tiers import Tier
 from gpusim.machine.topology.sharing import SharedLink
 
 
@@ -31,14 +32,32 @@ class Meeting:
 
 
 @dataclass(frozen=True)
+class Lender:
+    """A memory of the machine that programs on other devices may use.
+
+    capacity  bytes of it; of a device with a program what its allocator may hold, which is not said here
+    lends     bytes that others have of it together, at most
+    program   the number of the program on that device, whose own bytes come first; -1: there is none
+    """
+
+    capacity: int
+    lends: int
+    program: int = -1
+
+
+@dataclass(frozen=True)
 class Connections:
     """What lies between the devices of a machine.
 
     rates     of the shared links by name, bytes/ns
     beyond    of each program: name of one of its own links -> the shared ones that its bytes pass as well
     meetings  where operators of several programs meet
+    tiers     of each program: the memories below its device, where some of them are lent
+    lenders   name of each memory that is lent -> how much of it, and whose device it is
     """
 
     rates: Mapping[str, float] = field(default_factory=dict)
-    beyond: Sequence[Mapping[str, tuple[str, ...]]] = ()
+    beyond: Sequence[Mapping[str, tuple[SharedLink, ...]]] = ()
     meetings: Sequence[Meeting] = ()
+    tiers: Sequence[tuple[Tier, ...]] = ()
+    lenders: Mapping[str, Lender] = field(default_factory=dict)

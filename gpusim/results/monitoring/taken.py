@@ -18,7 +18,7 @@ from gpusim.results.result import Result
 from gpusim.trace.trace import Trace
 
 # Policies of a run, in the order in which its label names them.
-POLICIES = ("place", "evict", "prefetch", "plan", "release", "defrag")
+POLICIES = ("place", "evict", "prefetch", "plan", "release", "pool", "defrag")
 SETTINGS = (
     *POLICIES, "unified", "transform", "memory", "host_memory", "tiers", "grain", "share", "seed", "parallel", "placement",
     "stragglers", "gpu",
