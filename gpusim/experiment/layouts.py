@@ -155,8 +155,8 @@ def _of_lenders(loaded: Loaded) -> Iterator[Problem]:
         for j, chain in enumerate(e.tiers):
             try:
                 for ranks, placement in product(sorted(counts), e.placement):
-                    if ranks <= len(machine.gpus):
-                        gpus = given(placement) or machine.gpus[:ranks]
+                    gpus = given(placement) or machine.gpus[:ranks]
+                    if ranks == len(gpus) and {*gpus} <= {*machine.gpus}:
                         lenders.below(machine, gpus, [machine.profile(gpu) for gpu in gpus], chain)
             except GpusimError as error:
                 yield say(("tiers", j), error.message, error.hint)

@@ -29,7 +29,6 @@ BLAMED = [
     ({"parallel": "data=2\nfold: true\nstragglers: 1=1.1"}, "e.yaml:6:7: ranks that are slower than others are not like them"),
     ({"parallel": "none\nfold: true", "profile": "l4"}, "e.yaml:6:7: there are no ranks to fold"),
     ({"parallel": "tensor=8"}, "e.yaml:5:11: tensor=8 does not divide the 12 attention heads of gpt2-small-train"),
-    ({"parallel": "[data=8, pipeline=8]"}, "e.yaml:5:20: pipeline=8 does not divide the 12 blocks of gpt2-small-train"),
     ({"parallel": "data=16"}, "16 ranks do not fit machine 'hgx-h100', which has 8 GPUs"),
     ({"parallel": "none"}, "hgx-h100 has 8 GPUs: say how the program is divided over them"),
     ({"profile": "l4"}, "data=8 is a program of 8 ranks, and l4 is one GPU"),

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from gpusim.base.errors import GpusimError
 from gpusim.base.yaml.find import find
 from gpusim.cli.app import app
-from gpusim.programs.ranks.degrees import attention_heads, check_degrees, model_blocks
+from gpusim.programs.ranks.degrees import attention_heads, check_degrees
 from gpusim.programs.ranks.layout import RankLayout
 from gpusim.trace.files import load_trace, save_trace
 from gpusim.trace.trace import COLLECTIVE
@@ -23,14 +23,11 @@ ROOT = Path(__file__).parents[2]
 
 def test_what_a_degree_has_to_divide_is_read_from_the_trace() -> None:
     gpt2, llama = (load_trace(find("trace", name)) for name in ("gpt2-small-train", "llama-1b-train"))
-    assert (attention_heads(gpt2), model_blocks(gpt2)) == ([12], 12)
-    assert (attention_heads(llama), model_blocks(llama)) == ([32], 16)
+    assert (attention_heads(gpt2), attention_heads(llama)) == ([12], [32])
     for layout in (RankLayout(tensor=4, pipeline=6), RankLayout(data=7)):
         check_degrees(gpt2, layout)
-    with pytest.raises(GpusimError, match="tensor=5 does not divide the 12 attention heads of gpt2-small-train"):
+    with pytest.raises(GpusimError, match="tensor=5 does not divide the 12 attention heads of gpt2-small-train") as error:
         check_degrees(gpt2, RankLayout(tensor=5))
-    with pytest.raises(GpusimError, match="pipeline=8 does not divide the 12 blocks") as error:
-        check_degrees(gpt2, RankLayout(pipeline=8))
     assert error.value.hint == "one of 2, 3, 4, 6, 12"
 
 

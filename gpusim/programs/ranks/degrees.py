@@ -1,4 +1,4 @@
-"""Whether the degrees of a layout divide what they divide of a program."""
+"""Whether the degrees of a layout divide the attention heads of a program."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ import numpy as np
 
 from gpusim.base.errors import GpusimError
 from gpusim.programs.ranks.layout import RankLayout
-from gpusim.trace.edit import issued
-from gpusim.trace.model_blocks import blocks
-from gpusim.trace.roles import FORWARD, phase_kinds
 from gpusim.trace.trace import Trace
 
 _HEADS = re.compile(r"\d+x(\d+)x\d+x\d+ ")
@@ -18,21 +15,15 @@ _HEADS = re.compile(r"\d+x(\d+)x\d+x\d+ ")
 
 
 def check_degrees(trace: Trace, layout: RankLayout) -> None:
-    """Raises GpusimError for a degree that does not divide what it divides: attention heads, the model's blocks.
+    """Raises GpusimError for tensor parallelism that does not divide the attention heads, where a trace records them.
 
-    What a trace does not record is not asked.
+    Stages of a pipeline may have unequally many layers; `divisible` asks whether there are enough.
     """
     heads = attention_heads(trace)
     for count in heads if layout.tensor > 1 else ():
         if count % layout.tensor:
             raise GpusimError(
                 f"tensor={layout.tensor} does not divide the {count} attention heads of {trace.name}", hint=_divisors(count)
-            )
-    if layout.pipeline > 1:
-        number = model_blocks(trace)
-        if number % layout.pipeline:
-            raise GpusimError(
-                f"pipeline={layout.pipeline} does not divide the {number} blocks of {trace.name}", hint=_divisors(number)
             )
 
 
@@ -42,12 +33,6 @@ def attention_heads(trace: Trace) -> list[int]:
     used = np.unique(trace.shape[np.isin(trace.op, names) & (trace.shape >= 0)]).tolist()
     found = {int(match[1]) for number in used if (match := _HEADS.match(trace.shapes[number]))}
     return sorted(found)
-
-
-def model_blocks(trace: Trace) -> int:
-    """The numbered blocks of the model that its forward pass goes through; 0 where none are recorded."""
-    kinds = phase_kinds(trace)[issued(trace)]
-    return int(blocks(trace, np.flatnonzero(kinds == FORWARD)).max(initial=-1)) + 1
 
 
 def _divisors(count: int) -> str:
