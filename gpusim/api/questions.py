@@ -15,11 +15,12 @@ from gpusim.base.units import parse_bytes
 from gpusim.base.yaml.find import names
 from gpusim.machine.kernels.durations import load_own_times, own_times_of
 from gpusim.machine.profile import Profile
+from gpusim.machine.topology.topology import Topology
 from gpusim.policies import registry
 from gpusim.show import allocator_study as study
 from gpusim.show import fit as fit_figure
 from gpusim.studies import kernels as kernel_study
-from gpusim.studies.capacity import remedies
+from gpusim.studies.capacity import remedies, whole
 from gpusim.studies.capacity import report as fit_report
 from gpusim.studies.capacity import study as capacity
 from gpusim.studies.capacity.settings import AllocatorSettings
@@ -46,7 +47,8 @@ class Fit:
         """As a pandas DataFrame: a row per machine and way, fastest first; a machine on which nothing fits has one row.
 
         profile, capacity_bytes, fits (as it is), remedy ("" for none), gpus, step_ns with low_ns and high_ns (estimated),
-        slowdown (against a memory that never fills), reserved_bytes, largest_batch.
+        slowdown (against a memory that never fills), reserved_bytes, largest_batch.  Where all ranks of several GPUs were
+        simulated: machine, and for step_ns a batch.
         """
         same = ("profile", "capacity_bytes", "fits", "largest_batch")
         return frame([
@@ -105,12 +107,13 @@ class MemoryStudy:
 
 
 def fit(
-    trace: str | Path | Trace, machines: str | Profile | Sequence[str | Profile] = (), *, tries: Sequence[str] = (),
-    allocator: str = "", context: str | None = None, use: Sequence[Any] = (), kernel_times: str | Path | None = None,
+    trace: str | Path | Trace, machines: str | Profile | Topology | Sequence[str | Profile | Topology] = (), *,
+    tries: Sequence[str] = (), allocator: str = "", context: str | None = None, use: Sequence[Any] = (),
+    kernel_times: str | Path | None = None,
 ) -> Fit:  # fmt: skip
     """Ask on which machines a program fits, what would make it fit, and what that costs.
 
-    machines   names, or what `load_machine` made; none: all that are known
+    machines   names, also "4 x l40s" and those of several GPUs, or what `load_machine` made; none: all GPUs that are known
     tries      what to try where it does not fit: "checkpointing", "offload", ...; by default what the program allows
     allocator  PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF
     context    bytes of the CUDA context and of libraries; None: each machine's own
@@ -124,14 +127,14 @@ def fit(
     >>> [(m["profile"], m["fits"]) for m in answer.values["machines"]]
     [('a100-sxm4-80gb', True), ('t4', True)]
     """
-    wanted = [machines] if isinstance(machines, str | Profile) else list(machines)
-    profiles = [machine_of(each)[1] for each in wanted or names("profile")]
+    wanted = [machines] if isinstance(machines, str | Profile | Topology) else list(machines)
+    asked = whole.asked_machines(wanted or names("profile"))
     settings = AllocatorSettings(allocator, None if context is None else parse_bytes(context))
     settings.allocator()  # refuses what it does not know
     program, own = _recorded(trace), registry.of(*use)
-    chosen = remedies.named(list(tries), own) if tries else remedies.default(program)
-    tables = {} if kernel_times is None else own_times_of(Path(kernel_times), profiles)
-    return Fit(capacity.study(program, profiles, chosen, settings=settings, own=own, tables=tables))
+    chosen = remedies.named(list(tries), own) if tries else ()
+    tables = {} if kernel_times is None else own_times_of(Path(kernel_times), asked.profiles)
+    return Fit(whole.study_all(program, asked, chosen, settings=settings, own=own, tables=tables))
 
 
 class KernelTimes:

@@ -25,7 +25,7 @@ from gpusim.experiment.answerable import ALL, answered, read_ranks
 from gpusim.experiment.bounds import Bounds, of_run
 from gpusim.experiment.ranked import collectives_of, simulated_ranks
 from gpusim.experiment.spec import AS_RECORDED, KINDS
-from gpusim.experiment.tasks import Task, read, read_trace
+from gpusim.experiment.tasks import Task, before_ranks, read, read_trace
 from gpusim.machine import sharing, variant
 from gpusim.machine.kernels import bars
 from gpusim.machine.kernels.alone import alone
@@ -35,6 +35,7 @@ from gpusim.machine.kernels.user_table import tables
 from gpusim.machine.platforms import completed
 from gpusim.machine.profile import Profile, changed
 from gpusim.policies.registry import SHIPPED, Registry
+from gpusim.programs import transforms
 from gpusim.programs.ranks.recorded import RankPrograms
 from gpusim.programs.ranks.stragglers import paces
 from gpusim.results.folder import save_result
@@ -98,13 +99,17 @@ def result_of(task: Task, program: RunProgram) -> Result:
 
 def result_of_ranks(task: Task) -> Result:
     """The result of a run of all ranks of its program."""
+    own = users.of_task(task)
     of_ranks = is_of_ranks(task.trace)
-    trace = read_ranks(task.trace) if of_ranks else read_trace(task.trace, task.spec.transform, users.of_task(task))
+    trace = read_ranks(task.trace) if of_ranks else read_trace(task.trace, before_ranks(task.spec, own), own)
     return ranks_of(task, trace, collectives_of(task.profile, task.spec.profile))
 
 
 def ranks_of(task: Task, trace: Trace | RankPrograms, collectives: CollectiveTimes) -> Result:
-    """The result of a run of all ranks of this program, wherever that and the machine came from."""
+    """The result of a run of all ranks of this program, wherever that and the machine came from.
+
+    trace  after the transforms that come before ranks divide it
+    """
     spec, own = task.spec, users.of_task(task)
 
     def memory(footprint: int) -> int | None:
@@ -115,7 +120,8 @@ def ranks_of(task: Task, trace: Trace | RankPrograms, collectives: CollectiveTim
 
     done = simulated_ranks(
         trace, collectives, spec.parallel, spec.placement, own, slower=paces(spec.stragglers, task.clocks), memory=memory,
-        host_memory=host_memory, fold=spec.fold, **chosen(task), log=task.log,
+        host_memory=host_memory, fold=spec.fold, after=transforms.around_ranks(spec.transform, own)[1], **chosen(task),
+        log=task.log,
     )  # fmt: skip
     footprint = max(int(rank.spec["footprint"]) for rank in done.ranks)
     named = _named(spec, int(done.spec["capacity"]), host_memory(footprint))

@@ -15,7 +15,7 @@ from gpusim.experiment import users
 from gpusim.experiment.execute import capacity_of, on_host, program_of
 from gpusim.experiment.load import Loaded
 from gpusim.experiment.ranked import check_program
-from gpusim.experiment.tasks import Task, read_trace
+from gpusim.experiment.tasks import Task, before_ranks, read_trace
 from gpusim.machine.constants import machine
 from gpusim.machine.driver_parameters import UvmError
 from gpusim.policies.plan import file
@@ -41,7 +41,7 @@ def check_ranks(loaded: Loaded, tasks: Iterable[Task]) -> None:
         done.add(case)
         own = users.of_task(task)
         try:
-            check_program(read_trace(task.trace, spec.transform, own), spec.parallel, own)
+            check_program(read_trace(task.trace, before_ranks(spec, own), own), spec.parallel, own)
         except GpusimError as error:
             at = ("parallel", loaded.experiment.parallel.index(spec.parallel))
             found.append(loaded.document.problem(at, error.message, error.hint))

@@ -25,8 +25,13 @@ from gpusim.trace.trace import Trace
 
 
 def load_trace_of(result: Result, base: Path, other: Path | None = None, own: Registry = SHIPPED) -> Trace:
-    """The trace that a run replayed, found from its results folder; `other` is where it is now, `own` a user's transforms."""
+    """The trace that a run replayed, found from its results folder; `other` is where it is now, `own` a user's transforms.
+
+    Of ranks it is the program that they divided.
+    """
     chain = str(result.spec.get("transform", "none"))
+    if result.ranks:
+        chain, _ = transforms.around_ranks(chain, own)
     file, wanted = find("trace", str(other or result.spec["trace"]), base), str(result.spec.get("trace_hash", ""))
     return _load(file, chain, wanted, own)
 

@@ -96,7 +96,8 @@ class DividedProgram(NamedTuple):
 
 def simulated_ranks(
     trace: Trace | RankPrograms, collectives: CollectiveTimes, layout: str, placement: str | Sequence[str], own: Registry, *,
-    slower: Mapping[str, Pace], memory: Memory, host_memory: Memory, share: str, fold: bool = False, **choices: Any,
+    slower: Mapping[str, Pace], memory: Memory, host_memory: Memory, share: str, fold: bool = False,
+    after: str = transforms.NONE, **choices: Any,
 ) -> Result:  # fmt: skip
     """The ranks of a program, each on its GPU of the machine, as one result.  Ranks of one host share its memory evenly.
 
@@ -106,11 +107,13 @@ def simulated_ranks(
     own       the user's transforms and policies
     slower    rank ("3") or GPU -> how much longer its kernels take, and from when on
     fold      simulate one rank of each pipeline stage for all like it
+    after     transforms of each rank's program
     choices   policies, seed and log as `engine.run.simulate.prepared` takes them, the same for all ranks
 
     Raises GpusimError for a layout that the program or the machine does not allow.
     """
-    ran = divided(trace, collectives, layout, placement, own, slower=slower, host_memory=host_memory, share=share)
+    ran = divided(trace, collectives, layout, placement, own, slower=slower, host_memory=host_memory, share=share,
+                  after=after)  # fmt: skip
     choices |= {"capacity_bytes": memory(ran.largest), "share": share}
     ranks = _folded(ran, collectives, choices) if fold else None
     if ranks is None:
@@ -159,7 +162,7 @@ def _batches(layout: RankLayout, trace: Trace) -> int:
 
 def divided(
     trace: Trace | RankPrograms, collectives: CollectiveTimes, layout: str, placement: str | Sequence[str], own: Registry, *,
-    slower: Mapping[str, Pace], host_memory: Memory, share: str,
+    slower: Mapping[str, Pace], host_memory: Memory, share: str, after: str = transforms.NONE,
 ) -> DividedProgram:  # fmt: skip
     """The programs of all ranks; arguments as in `simulated_ranks`.
 
@@ -172,7 +175,7 @@ def divided(
     else:
         assert degrees is not None
         check_degrees(trace, degrees)
-        members, traces = degrees.members, of_all_ranks(trace, degrees, own)
+        members, traces = degrees.members, of_all_ranks(trace, degrees, own, after)
     exchanges = group_exchanges(traces, members)
     busy = [_on_gpu(each, machine.profile(machine.gpus[0]), words, 1.0).work for each in {id(t): t for t in traces}.values()]
     kernels = max(int(work.duration[work.trace.activity == KERNEL].sum()) for work in busy)
@@ -181,18 +184,20 @@ def divided(
     same = {rank: constant(pace) or 1.0 for rank, pace in paces.items()}
     programs = [_on_gpu(traces[rank], machine.profile(gpu), words, same.get(rank, 1.0)) for rank, gpu in enumerate(gpus)]
     of_host = Counter(machine.host[gpu] for gpu in gpus)
-    capacity = host_memory(max(program.work.live_peak for program in programs))
+    said = host_memory(max(program.work.live_peak for program in programs))
     given = [
-        _with_host(program.profile, capacity, of_host[machine.host[gpu]])
+        changed(program.profile, "host.capacity", has // of_host[machine.host[gpu]])
         for program, gpu in zip(programs, gpus, strict=True)
+        for has in [machine.host_memory(gpu) if said is None else said]
     ]
     batches = 0 if degrees is None or isinstance(trace, RankPrograms) else _batches(degrees, trace)
     return DividedProgram(degrees, members, batches, gpus, programs, given, paces, exchanges)
 
 
-def of_all_ranks(trace: Trace, degrees: RankLayout, own: Registry) -> list[Trace]:
-    """The program of each rank; ranks of a stage have one object."""
-    stages = [_stage(trace, degrees.transform(stage), own) for stage in range(degrees.pipeline)]
+def of_all_ranks(trace: Trace, degrees: RankLayout, own: Registry, after: str = transforms.NONE) -> list[Trace]:
+    """The program of each rank, after these transforms; ranks of a stage have one object."""
+    chains = [f"{degrees.transform(stage) or transforms.NONE} | {after}" for stage in range(degrees.pipeline)]
+    stages = [_stage(trace, chain, own) for chain in chains]
     return [stages[degrees.place(rank)[2]] for rank in range(degrees.ranks)]
 
 
@@ -246,7 +251,7 @@ def collectives_of(file: Path, word: str) -> CollectiveTimes:
 
 @lru_cache(maxsize=64)
 def _stage(trace: Trace, chain: str, own: Registry) -> Trace:
-    return transforms.apply(trace, chain, own) if chain else trace
+    return transforms.apply(trace, chain, own)
 
 
 def _on_gpu(trace: Trace, profile: Profile, share: tuple[str, ...], slower: float) -> RankProgram:
@@ -265,9 +270,3 @@ def _timed(trace: Trace, profile: Profile, share: tuple[str, ...], slower: float
     basis = {f"kernel_{name}_share": value for name, value in shares(times).items()}
     ns = np.where(trace.activity == KERNEL, np.rint(times.ns * slower), times.ns).astype(np.int64)
     return RankProgram(build(trace, ns), profile, basis if trace.ops else {})
-
-
-def _with_host(profile: Profile, given: int | None, ranks: int) -> Profile:
-    """The machine with a rank's part of its host's memory."""
-    capacity = int(profile.host.capacity.value) if given is None else given
-    return changed(profile, "host.capacity", capacity // ranks)

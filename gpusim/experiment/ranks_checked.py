@@ -16,6 +16,7 @@ from gpusim.machine.collectives.times import CollectiveTimes
 from gpusim.machine.topology import build
 from gpusim.machine.topology.lenders import below
 from gpusim.policies.registry import SHIPPED, Registry
+from gpusim.programs import transforms
 from gpusim.programs.ranks.recorded import RankPrograms
 from gpusim.programs.ranks.stragglers import Pace
 from gpusim.referee import ranks
@@ -37,9 +38,10 @@ def check_ranks(result: Result, trace: Trace | RankPrograms, collectives: Collec
         return Report(ok=None)
     said = {name: str(result.spec.get(name, LATER[name])) for name in ("parallel", "share")}
     memory = result.spec.get("host_memory")
+    _, after = transforms.around_ranks(str(result.spec.get("transform", transforms.NONE)), own)
     ran = divided(
         trace, collectives, said["parallel"], [str(rank.spec["gpu"]) for rank in result.ranks], own, share=said["share"],
-        slower=_paces(result), host_memory=lambda _: memory,
+        slower=_paces(result), host_memory=lambda _: memory, after=after,
     )  # fmt: skip
     programs = [program.work.trace for program in ran.programs]
     lent = below(collectives.machine, ran.gpus, ran.given, str(result.spec.get("tiers", LATER["tiers"])))

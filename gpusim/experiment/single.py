@@ -12,7 +12,7 @@ from gpusim.experiment import users
 from gpusim.experiment.answerable import ALL, answerable
 from gpusim.experiment.execute import RunProgram, ranks_of, result_of, shared
 from gpusim.experiment.spec import AS_RECORDED, RunSpec
-from gpusim.experiment.tasks import Task, under_oracle, without_limit
+from gpusim.experiment.tasks import Task, before_ranks, under_oracle, without_limit
 from gpusim.experiment.users import NOTHING, Given
 from gpusim.machine.collectives.times import CollectiveTimes
 from gpusim.machine.kernels.durations import load_own_times
@@ -59,7 +59,8 @@ def single(
         clocks=Path(spec.stragglers) if is_clock_file(spec.stragglers) else None,
     )
     if isinstance(source, Trace) and spec.transform != AS_RECORDED:
-        source = transforms.apply(source, spec.transform, users.of_task(task))
+        own = users.of_task(task)
+        source = transforms.apply(source, before_ranks(spec, own), own)
     run = _runner(source, machine, spec, kernel_times)
     done = run(task)
     if not bounds or not can.times:

@@ -184,7 +184,7 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False, runs: Sequence
     for place, defrag in {(spec.place, spec.defrag) for spec in specs if spec.defrag != NONE}:
         loaded.own.get("defrag", defrag).check(loaded.own.get("place", place))
     made = GridPlan(out, grid, tuple(references.values()), _keys(no_limit), _keys(oracle), _keys(searched))
-    for trace, chain in dict.fromkeys((task.trace, task.spec.transform) for task in made.waiting()):
+    for trace, chain in dict.fromkeys((task.trace, before_ranks(task.spec, loaded.own)) for task in made.waiting()):
         if not is_of_ranks(trace):  # which was read to find what it answers
             read(trace, chain, loaded.own)  # a mistake in it is told once, before anything runs, and not by every run
     return made
@@ -233,6 +233,11 @@ def under_oracle(spec: RunSpec) -> RunSpec | None:
 
     params = tuple(sorted({**dict(spec.unified.params), "evict": BELADY.name}.items()))
     return replace(spec, unified=replace(spec.unified, params=params), log=False) if BELADY.name in EVICT else None
+
+
+def before_ranks(spec: RunSpec, own: Registry = SHIPPED) -> str:
+    """The transforms of the program before ranks divide it; all of them where none do."""
+    return spec.transform if spec.parallel == LATER["parallel"] else transforms.around_ranks(spec.transform, own)[0]
 
 
 def read(file: Path, chain: str = AS_RECORDED, own: Registry = SHIPPED) -> Trace | ManagedProgram:

@@ -246,7 +246,7 @@ def test_random_programs_that_lend_each_other_memory_are_right() -> None:
             assert report.ok is True, (seed, rank, report.violations[:3])
             recalls += int(together.results[rank].metrics["recalls"])
             lenders += together.results[rank].metrics["recall_wait_ns"] > 0
-    assert recalls > 100 and lenders > 2
+    assert recalls > 60 and lenders > 2
 
 
 def drawn_runs(count: int) -> list[Any]:

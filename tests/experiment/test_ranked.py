@@ -154,6 +154,23 @@ def test_less_memory_costs_each_rank_time_and_too_little_ends_all(tmp_path: Path
 
 
 @pytest.mark.slow
+def test_what_leaves_a_rank_leaves_after_the_program_is_divided(tmp_path: Path) -> None:
+    """Each of 8 ranks keeps an eighth of Adam's state on the host, whose memory is that of both sockets."""
+    path = experiment(tmp_path, parallel="data=8 zero=3")
+    done = gpusim("run", path, "--set", "transform=none, offload(what=all)", "-o", tmp_path / "out", "--no-figures", "--log")
+    assert done.exit_code == 0, done.output
+    whole, offloaded = sorted(load_folder(tmp_path / "out"), key=lambda r: str(r.spec["transform"]))
+    assert whole.spec["transform"] == "none" and offloaded.finished
+    assert offloaded.metrics["requested_peak_bytes"] < whole.metrics["requested_peak_bytes"]
+    assert whole.spec["host_capacity"] == 2 * 2**40 // 8
+    assert gpusim("check", tmp_path / "out").exit_code == 0
+    assert gpusim("run", path, "--set", "transform=offload(what=all)", "--set", "host_memory=512 MiB", "-o", tmp_path / "small",
+                  "--no-figures").exit_code == 0  # fmt: skip
+    (small,) = load_folder(tmp_path / "small")
+    assert small.outcome == "host_oom" and small.spec["host_memory"] == 2**29
+
+
+@pytest.mark.slow
 def test_stages_with_little_memory_do_not_wait_for_each_other_for_ever(tmp_path: Path) -> None:
     """Eight stages that swap: sends and receives in turn would, since the one waits for room that the other keeps."""
     said = "[{pipeline: 8, microbatches: 8}, {pipeline: 4, microbatches: 8, schedule: zero_bubble}]"

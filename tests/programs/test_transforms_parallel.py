@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,11 @@ from gpusim.base.errors import GpusimError, TraceError
 from gpusim.engine.run.simulate import simulate
 from gpusim.machine import catalogue
 from gpusim.programs import transforms
-from gpusim.programs.transforms.parameters import parameters
+from gpusim.programs.transforms.parameters import SMALL, parameters
 from gpusim.referee import check
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace
+from gpusim.trace.roles import STEP, lives, phase_kinds
 from gpusim.trace.stats import live_bytes
 from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, HOST_WORK, NVME_READ, NVME_WRITE, OP, Trace
 from gpusim.trace.training import updates
@@ -142,6 +144,25 @@ def test_offload_after_zero_moves_only_the_share_of_the_rank() -> None:
     made = transforms.apply(model_states(), "zero(stage=2,ranks=4) | offload")
     assert (moved(made, COPY_OUT), moved(made, COPY_IN)) == (2 * 2 * ALL // 4, 2 * 2 * ALL // 4)
     assert made.meta["host_bytes"] == 14 * ALL // 4
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_what_is_recorded_as_a_gradient_is_offloaded_once(stage: int) -> None:
+    """Recorders name gradients so; what a pass works on before it scatters is none that leaves for the host."""
+    plain = model_states()
+    named = replace(plain, categories=tuple("grad" if name == "bwd" else name for name in plain.categories))
+    said, unsaid = (transforms.apply(one, f"zero(stage={stage},ranks=4) | offload(what=all)") for one in (named, plain))
+    assert moved(said, COPY_OUT) == moved(unsaid, COPY_OUT) == 2 * 2 * ALL // 4
+    assert said.meta["host_bytes"] == unsaid.meta["host_bytes"]
+
+
+def test_gradients_cast_for_masters_are_of_the_share_too() -> None:
+    """Whatever a step makes, casts among it, is of one rank's share of the parameters."""
+    trace = transforms.apply(shipped("gpt2-small-train-fp32"), "precision(to=bf16, master=yes)")
+    made = transforms.apply(trace, "zero(stage=3, ranks=64)")
+    of_step, of_share = (one.size[phase_kinds(one)[lives(one)[0]] == STEP] for one in (trace, made))
+    large = of_step[of_step > SMALL]
+    assert of_share[: len(of_step)][of_step > SMALL].tolist() == (-(-large // 64)).tolist() and len(large) > 300
 
 
 def test_offload_after_zero_3_is_bandwidth_centric() -> None:

@@ -16,6 +16,7 @@ PUBLISHED = {  # parameters, tied ones once; source
     "gpt2-medium": 354_823_168,  # as above
     "gpt2-large": 774_030_080,  # as above
     "gpt2-xl": 1_557_611_200,  # as above
+    "bloom-176b": 176_247_271_424,  # huggingface.co/bigscience/bloom, model card
     "gpt3-175b": 174_604_259_328,  # Brown et al., 2020, table D.1: 174,600 million
     "bert-base": 109_514_298,  # transformers' BertForMaskedLM, bert-base-uncased
     "bert-large": 335_174_458,  # the header of the recording that `bert-large-train` is made from

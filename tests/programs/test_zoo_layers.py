@@ -5,6 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
+import gpusim  # noqa: E402
 from gpusim.base.errors import GpusimError  # noqa: E402
 from gpusim.programs.zoo import optimizers  # noqa: E402
 from gpusim.programs.zoo.layers import Attend, Cache, OldSoftmax  # noqa: E402
@@ -27,6 +28,14 @@ def test_eager_attention_computes_what_the_kernels_do(how, window, groups):
     query, key, value = heads_of(groups)
     fused = attending("sdpa", window=window)(query, key, value, causal=True)
     assert torch.allclose(attending(how, window=window)(query, key, value, causal=True), fused, atol=1e-5)
+
+
+def test_the_efficient_kernel_has_heads_of_keys_repeated_for_grouped_queries():
+    """PyTorch's kernel takes as many heads of keys as of queries; without that the scores would be written out."""
+    with gpusim.record(fake=True) as recording:
+        query, key, value = (x.requires_grad_() for x in heads_of(2))
+        attending("efficient")(query, key, value, causal=True).sum().backward()
+    assert {"aten._scaled_dot_product_efficient_attention.default", "aten.sum.dim_IntList"} <= set(recording.trace.op_names)
 
 
 def test_a_window_hides_what_lies_before_it():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from model_states import ALL, model_states
@@ -20,10 +22,12 @@ from gpusim.machine.profile import Profile, changed
 from gpusim.machine.sampling import with_numbers
 from gpusim.programs import transforms
 from gpusim.referee import check
+from gpusim.results.folder import load_folder
 from gpusim.show import fit as figure
 from gpusim.studies.capacity import remedies, report
 from gpusim.studies.capacity.batches import Batches
 from gpusim.studies.capacity.need import count, need, rule_of_thumb
+from gpusim.studies.capacity.ranks import machine_with
 from gpusim.studies.capacity.settings import USUAL, AllocatorSettings
 from gpusim.studies.capacity.study import last_iteration, study
 from gpusim.studies.capacity.times import StepBar, step_bar
@@ -310,11 +314,81 @@ def test_what_was_to_be_tried_is_said_where_the_program_fits_without_it(tmp_path
 @pytest.mark.slow
 def test_as_many_gpus_are_tried_as_the_machine_has(tmp_path: Path) -> None:
     said = _fit(tmp_path, "llama-1b-train", "--on", "4 x a100-sxm4-80gb(memory.capacity=14 GiB)")
-    table = said[said.index("As one of several GPUs:") :]
+    table = said[said.index("As one of several GPUs, whose peers are not simulated:") :]
+    assert "No machine with 4 a100-sxm4-80gb is in the catalogue" in said, "this one has another memory"
     assert "ranks=4" in table and "ranks=8" not in said
     assert "4 x rtx-2080-ti do not help: the profile names no links between GPUs." in _fit(
         tmp_path, "llama-1b-train", "--on", "4 x rtx-2080-ti"
     )
+
+
+def again(said: str, tmp_path: Path) -> Any:
+    """The run that the answer's command makes."""
+    (line,) = (line for line in said.splitlines() if line.startswith("  gpusim run"))
+    done = CliRunner().invoke(app, [*shlex.split(line)[1:], "-o", str(tmp_path / "again"), "--no-figures"])
+    assert done.exit_code == 0, done.output
+    (run,) = load_folder(tmp_path / "again")
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.agreement
+@pytest.mark.parametrize(("on", "options"), [
+    ("4x-a10", ()), ("4 x a10", ("--allocator", "expandable_segments:True", "--context", "17 GiB")),
+])  # fmt: skip
+def test_layouts_over_a_machine_are_those_that_their_command_runs(on: str, options: tuple[str, ...], tmp_path: Path) -> None:
+    said = _fit(tmp_path, "gpt2-small-train", "--on", on, *options)
+    found = json.loads((tmp_path / "fit" / "fit.json").read_text())
+    (machine,) = found["ranks"]
+    best, run = machine["layouts"][0], again(said, tmp_path)
+    assert machine["machine"] == "4x-a10" and len(machine["layouts"]) == 4 and len(run.ranks) == 4
+    assert (run.spec["parallel"], run.spec["transform"]) == (best["layout"], best["chain"])
+    assert (run.metrics["batch_ns"], run.metrics["reserved_peak_bytes"]) == (best["batch_ns"], best["reserved"])
+    held = [rank.metrics["reserved_peak_bytes"] for rank in run.ranks]
+    assert held[best["rank"]] == max(held) <= machine["capacity_bytes"] == run.spec["capacity"]
+    assert best["low_ns"] <= best["batch_ns"] <= best["high_ns"] and best["batch_ns"] == min(
+        one["batch_ns"] for one in machine["layouts"] if one["fits"]
+    )
+    assert f"It fits 4 GPUs of 4x-a10 as {best['layout']}" in said
+    if options:  # 7 GiB on each: where a rank has whole layers and batches, too little for the activations
+        assert {one["layout"]: one["chain"] for one in machine["layouts"]} == {
+            "data=4 zero=2": "checkpointing", "data=4 zero=3": "checkpointing", "pipeline=4 microbatches=16": "none",
+            "tensor=4": "none",
+        }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_what_a_user_names_is_divided_as_it_says(tmp_path: Path) -> None:
+    said = _fit(tmp_path, "gpt2-small-train", "--on", "4x-a10", "--try", "checkpointing | zero(stage=3,ranks=4)", "--try",
+                "tensor_parallel(ranks=2) | offload")  # fmt: skip
+    (machine,) = json.loads((tmp_path / "fit" / "fit.json").read_text())["ranks"]
+    assert {one["layout"]: one["chain"] for one in machine["layouts"]} == {
+        "data=4 zero=3": "checkpointing", "tensor=2": "offload",
+    }  # fmt: skip
+    assert "peers are not simulated" not in said
+
+
+@pytest.mark.slow
+def test_a_layout_that_does_not_fit_says_what_is_alive(tmp_path: Path) -> None:
+    said = _fit(tmp_path, "llama-1b-train", "--on", "2x-rtx-3090-nvlink", "--context", "21 GiB")
+    assert "It fits 2 GPUs of 2x-rtx-3090-nvlink in no layout that was tried." in said
+    assert " are alive at once on a rank" in said and "gpusim run" not in said
+
+
+def test_a_remedy_with_what_ranks_do_not_have_is_refused(tmp_path: Path) -> None:
+    words = ["fit", "gpt2-small-train", "--on", "4x-a10", "--try", "zero(stage=3, ranks=4, bucket=1 MiB)", "-o", str(tmp_path)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2 and "is simulated with all its ranks, which have no 'bucket'" in done.stderr
+
+
+def test_of_machines_with_a_gpu_the_smallest_with_the_fastest_links_is_taken() -> None:
+    known = {name: machine_with(catalogue.load(name), gpus) for name, gpus in
+             (("h100-sxm-80gb", 8), ("a100-pcie-80gb", 4), ("b200-sxm", 16), ("l40s", 2))}  # fmt: skip
+    named = {name: machine.name if machine else None for name, machine in known.items()}
+    assert named == {
+        "h100-sxm-80gb": "hgx-h100", "a100-pcie-80gb": "4x-a100-pcie-pairs", "b200-sxm": None, "l40s": None,
+    }, "the machine of 16 B200 is an estimate"  # fmt: skip
+    assert machine_with(changed(catalogue.load("h100-sxm-80gb"), "memory.capacity", 2**30), 8) is None
 
 
 def test_a_remedy_for_more_gpus_than_there_are_is_refused(tmp_path: Path) -> None:

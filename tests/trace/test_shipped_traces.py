@@ -11,7 +11,7 @@ import pytest
 from gpusim.trace.files import load_trace, save_trace
 from gpusim.trace.shapes import parse
 from gpusim.trace.stats import live_bytes
-from gpusim.trace.trace import ALLOC, EVENT_KINDS, FREE, KERNEL, Trace
+from gpusim.trace.trace import ALLOC, EVENT_KINDS, FREE, KERNEL, OP, Trace
 
 FOLDER = Path(__file__).parents[2] / "traces"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.npz"))
@@ -78,6 +78,13 @@ def test_recordings_without_a_header_are_what_is_known_of_their_models() -> None
     )
     # 2 bytes each: parameter, gradient, two moments of Adam, and what its foreach implementation divides by.
     assert live_bytes(gpt3, gpt3.size).max() == pytest.approx(10 * 174_604_259_328, rel=1e-3)
+    bloom, weights, llama = (
+        load_trace(FOLDER / f"{name}.npz") for name in ("bloom-176b-train", "bloom-176b-infer", "llama-70b-train")
+    )
+    assert live_bytes(bloom, bloom.size).max() == pytest.approx(10 * 176_247_271_424, rel=1e-3)
+    begun = live_bytes(weights, weights.size)[np.flatnonzero(weights.kind == OP)[0]]
+    assert begun == pytest.approx(2 * 176_247_271_424, rel=1e-3)
+    assert live_bytes(llama, llama.size).max() == pytest.approx(16 * 70_553_706_496, rel=1e-3)  # fp32, a fused step
     # Per token and pass, two operations for each parameter and four for each position in each layer's attention (Kaplan et al.,
     # 2020, table 1, without a causal mask); a step is a forward pass, the same again, and twice that backward.
     assert gpt3.flops.sum() == pytest.approx(2 * 4 * 2048 * (2 * 174_604_259_328 + 4 * 96 * 2048 * 12_288), rel=0.005)

@@ -15,8 +15,8 @@ from gpusim.cli.output import emit_json
 from gpusim.cli.words import own_files, profile, recording
 
 if TYPE_CHECKING:
-    from gpusim.machine.profile import Profile
     from gpusim.studies.capacity.study import CapacityStudy
+    from gpusim.studies.capacity.whole import AskedMachines
     from gpusim.trace.trace import Trace
 
 ALL = "all"
@@ -27,7 +27,7 @@ def verb(
     program: Annotated[list[str] | None, trace("A trace, or a recording; with --zoo, its options: --batch 4.")] = None,
     *,
     zoo: Annotated[str | None, typer.Option("--zoo", metavar="MODEL", help="A model of the zoo instead, recorded now.")] = None,
-    on: Annotated[list[str] | None, on("Machines, '4 x NAME' for as many GPUs, or all, the default")] = None,
+    on: Annotated[list[str] | None, on("GPUs, '4 x NAME', machines of several GPUs, or all, the default")] = None,
     use: Use = None,
     tries: Annotated[
         list[str] | None,
@@ -57,37 +57,49 @@ def verb(
     from gpusim.machine.kernels.durations import own_times_of
     from gpusim.studies.capacity import remedies
     from gpusim.studies.capacity.settings import AllocatorSettings
-    from gpusim.studies.capacity.study import study
+    from gpusim.studies.capacity.whole import study_all
 
     settings = AllocatorSettings(allocator, None if context is None else parse_bytes(context))
     settings.allocator()  # refuses what it does not know before anything is recorded
     wanted = chosen_formats(formats)
     own = own_files(use)
-    gpus, machines = _machines(on or [])
-    tables = own_times_of(kernel_times, machines) if kernel_times else {}
+    asked = _machines(on or [])
+    tables = own_times_of(kernel_times, asked.profiles) if kernel_times else {}
     if figures and cores() > 1:
         prepare(NEEDS)
     found_trace = _trace(program or [], zoo, gpu, parse_bytes(cudnn))
     if warm.is_cold():
         say.told("compiling the kernels, once; this takes about 20 seconds")
         warm.compile_side_by_side([("place", "pytorch"), ("evict", "lru"), ("prefetch", "next_k")])
-    tried = remedies.named(tries, own) if tries else remedies.default(found_trace, gpus or remedies.GPUS)
+    tried = remedies.named(tries, own) if tries else ()
     with bar("machines") as progress:
-        found = study(found_trace, machines, remedies.within(tried, gpus), progress, settings, own, tables)
-    asked = gpus or (1 if tries else None)
-    _show(found, out or Path("results") / f"fit-{found_trace.name}", wanted if figures else [], asked, json=json)
+        found = study_all(found_trace, asked, tried, progress, settings, own, tables)
+    folder = out or Path("results") / f"fit-{found_trace.name}"
+    words = _words(program or [], zoo, found_trace.name)
+    _show(found, folder, wanted if figures else [], asked.count or (1 if tries else None), words, json=json)
 
 
-def _show(found: CapacityStudy, folder: Path, formats: Sequence[str], asked: int | None, *, json: bool) -> None:
+def _words(program: Sequence[str], zoo: str | None, name: str) -> tuple[str, str]:
+    """(the trace as `gpusim run` reads it, the command that makes it: "" where it is there)."""
+    from shlex import join
+
+    file = f"{name}.npz"
+    return (file, join(["gpusim", "record", "--zoo", zoo, *program, "-o", file])) if zoo else (program[0], "")
+
+
+def _show(
+    found: CapacityStudy, folder: Path, formats: Sequence[str], asked: int | None, words: tuple[str, str], *, json: bool
+) -> None:
     """The answer on stdout, and in the folder with its figure in these formats.
 
     asked  GPUs for which something was to be tried; None: nothing was asked for
+    words  of the program, and of the command that makes it
     """
     from gpusim.base.files import make_folder, write_json
     from gpusim.cli.draw import FitSheet, carry_out, draw_fit_sheet
     from gpusim.studies.capacity import report
 
-    values = report.values(found)
+    values = report.values(found, words[0])
     make_folder(folder)
     write_json(folder / "fit.json", values)
     files = [f"fit.{form}" for form in formats]
@@ -96,23 +108,17 @@ def _show(found: CapacityStudy, folder: Path, formats: Sequence[str], asked: int
     if json:
         emit_json(values)
         return
-    typer.echo(f"{report.text(found, asked)}\n{folder}: {', '.join(['fit.json', *files])}")
+    typer.echo(f"{report.text(found, asked, *words)}\n{folder}: {', '.join(['fit.json', *files])}")
 
 
-def _machines(on: Sequence[str]) -> tuple[int | None, list[Profile]]:
-    """(GPUs of each, None where nothing is said, the machines).  Raises GpusimError for machines of different numbers."""
+def _machines(on: Sequence[str]) -> AskedMachines:
+    """Where the program is to fit.  Raises GpusimError for machines of different numbers."""
     from gpusim.base.yaml.find import names as known
     from gpusim.machine import words
+    from gpusim.studies.capacity.whole import asked_machines
 
     wanted = words.split(on) or [ALL]
-    if ALL in wanted:
-        return None, [profile(name) for name in known("profile")]
-    counts = {words.counted(word)[0] for word in wanted}
-    if len(counts) > 1:
-        numbers = " and ".join(map(str, sorted(counts)))
-        raise GpusimError(f"these machines are of {numbers} GPUs", hint="ask for one number of GPUs at a time")
-    (count,) = counts
-    return count if count > 1 else None, [profile(word) for word in wanted]
+    return asked_machines(known("profile") if ALL in wanted else wanted, profile)
 
 
 def _trace(program: Sequence[str], zoo: str | None, gpu: str, cudnn: int) -> Trace:

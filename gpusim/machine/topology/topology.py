@@ -97,6 +97,11 @@ class Topology:
         """The network cards of GPUs that `routes.card` has looked up."""
         return {}
 
+    def host_memory(self, gpu: str) -> int:
+        """Bytes of memory of the host of a GPU, of all its sockets; where the file does not say them, as its profile has."""
+        sockets = [self.nodes[name] for name in self.of_kind("socket") if self.host[name] == self.host[gpu]]
+        return sum(node.capacity or 0 for node in sockets) or int(self.profile(gpu).host.capacity.value)
+
     @property
     def hosts(self) -> int:
         """Hosts that have GPUs."""

@@ -8,6 +8,6 @@ A transform is one file here with one function of its name, found by being there
 `@gpusim.transforms.register`.
 """
 
-from gpusim.programs.transforms.registry import apply, check, entries, register, sources
+from gpusim.programs.transforms.registry import NONE, apply, around_ranks, check, entries, register, sources
 
-__all__ = ["apply", "check", "entries", "register", "sources"]
+__all__ = ["NONE", "apply", "around_ranks", "check", "entries", "register", "sources"]

@@ -125,10 +125,10 @@ def _rows(trace: Trace) -> Gradients:
 def stand_ins(edit: Edit, g: Gradients) -> I64:
     """(rows,) new tensors that a pass works on instead of the gradient itself, which nothing in the pass allocates any more.
 
-    They are to be freed when the bucket has been taken.
+    They are to be freed when the bucket has been taken, and are no gradients to the transforms that follow.
     """
     trace = edit.trace
-    made = edit.add_tensors(trace.size[g.tensor], trace.category[g.tensor])
+    made = edit.add_tensors(trace.size[g.tensor], edit.name("categories", "bwd"))
     born, _ = lives(trace)
     own = made_in_pass(trace, g)
     edit.insert(np.where(own, born[g.tensor], begun(trace)[g.first]), ALLOC, made)

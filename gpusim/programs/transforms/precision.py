@@ -194,7 +194,7 @@ def _with_masters(trace: Trace) -> Trace:
     master[parameters] = edit.add_tensors(trace.size[parameters] // element * 4, opt)
     edit.insert(int(born[parameters].max()) + 1, ALLOC, master[parameters])
     for step in steps:
-        casts = edit.add_tensors(trace.size[step.gradients] // element * 4, edit.name("categories", "grad"))
+        casts = edit.add_tensors(trace.size[step.gradients] // element * 4, opt)
         one = np.ones(len(casts), np.int64)
         low, high = trace.size[step.gradients], trace.size[step.gradients] // element * 4
         ops = edit.add_operators((one, step.gradients), (one, casts), op=edit.name("op_names", "aten._to_copy.default"),

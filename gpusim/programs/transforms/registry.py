@@ -87,6 +87,14 @@ def apply(trace: Trace, chain: Chain, own: Registry = SHIPPED) -> Trace:
     return trace
 
 
+def around_ranks(chain: Chain, own: Registry = SHIPPED) -> tuple[str, str]:
+    """(what changes the program before ranks divide it, what comes after that: from `offload` on)."""
+    found = steps(chain)
+    names = [_KNOWN.bind(step, _own(own))[0].name for step in found]
+    late = next((i for i, name in enumerate(names) if name in _ORDER[-1]), len(names))
+    return " | ".join(found[:late]) or NONE, " | ".join(found[late:]) or NONE
+
+
 def _in_order(names: Sequence[str]) -> None:
     """Raises GpusimError for a built-in transform after one that it cannot look through: of the state that `zero` has spread
     or `offload` has removed, nothing can be changed any more."""

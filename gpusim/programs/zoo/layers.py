@@ -63,7 +63,7 @@ class Attend(nn.Module):
             hint = "attention=sdpa, efficient or eager; a window larger than the sequence needs no mask"
             raise GpusimError("flash attention takes no mask, and this model masks its scores", hint=hint)
         grouped = query.shape[-3] != key.shape[-3]
-        if grouped and mask is not None:
+        if grouped and (mask is not None or self.how == "efficient"):  # that kernel has no grouped queries
             key, value, grouped = repeated(key, query), repeated(value, query), False
         dropout = self.dropout if self.training else 0.0
         with sdpa_kernel(KERNELS[self.how]) if self.how in KERNELS else nullcontext():

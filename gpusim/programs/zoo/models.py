@@ -102,6 +102,10 @@ ENTRIES = (
     _gpt2("gpt2-large", 774_030_080, 36, 1280, 20),
     _gpt2("gpt2-xl", 1_557_611_200, 48, 1600, 25),
     _gpt2("gpt3-175b", 174_604_259_328, 96, 12288, 96, 2048),
+    ModelEntry(
+        "bloom-176b", "bloom", 176_247_271_424, "BLOOM: 70 layers of width 14336, 112 heads, no table of positions, tied",
+        {"layers": 70, "width": 14336, "heads": 112},
+    ),
     _bert("bert-base", 109_514_298, 12, 768, 12),
     _bert("bert-large", 335_174_458, 24, 1024, 16),
     _bert("bert-large-classifier", 335_143_938, 24, 1024, 16, classes=2),

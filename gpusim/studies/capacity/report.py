@@ -9,6 +9,7 @@ from gpusim.base.text import join, table
 from gpusim.base.units import show_bytes, show_time
 from gpusim.machine.kernels.remarks import emulated
 from gpusim.programs.transforms.scaling import recorded_size
+from gpusim.studies.capacity import report_ranks
 from gpusim.studies.capacity.assumptions import Assumption, of_machine, of_program
 from gpusim.studies.capacity.assumptions import values as assumption_values
 from gpusim.studies.capacity.machine import estimates
@@ -138,7 +139,8 @@ def answer(found: CapacityStudy) -> str:
     """One sentence."""
     fits = [a for a in found.answers if a.fits]
     helped = [a for a in found.answers if not a.fits and a.best()]
-    together = [a for a in found.answers if a.ways and not a.best()]
+    ranked = {a.profile for a in found.ranks if a.best}
+    together = [a for a in found.answers if not a.best() and (a.ways or a.profile.name in ranked)]
     words = f"It fits {len(fits)} of {len(found.answers)} machines as it is"
     if fits and (step := ordered(found)[0].ways[0].step_ns) is not None:
         first = ordered(found)[0]
@@ -152,7 +154,8 @@ def answer(found: CapacityStudy) -> str:
 
 def untried(found: CapacityStudy) -> str:
     """Which machines needed none of what was to be tried, as a sentence; "" where all did."""
-    names = [a.profile.name for a in found.answers if a.fits]
+    ranked = {a.profile for a in found.ranks}
+    names = [a.profile.name for a in found.answers if a.fits and a.profile.name not in ranked]
     if not names:
         return ""
     where = join(names) if len(names) < 4 else f"{len(names)} of {len(found.answers)} machines"
@@ -169,25 +172,34 @@ def apart(found: CapacityStudy, gpus: int) -> list[str]:
     return said
 
 
-def text(found: CapacityStudy, asked: int | None = None) -> str:
+def text(found: CapacityStudy, asked: int | None = None, program: str = "", made: str = "") -> str:
     """The whole answer, as `gpusim fit` prints it.
 
-    asked  GPUs for which something was to be tried; None: nothing was asked for
+    asked    GPUs for which something was to be tried; None: nothing was asked for
+    program  the trace as `gpusim run` reads it, and the command that makes it where it is kept in no file
     """
     lines = [heading(found), "", "Assumed:", *(f"  {line}" for line in assumed(found)), "", _table(rows(found))]
     if several := rows_of_several(found):
-        lines += ["", "As one of several GPUs:", "", _table(several)]
+        lines += ["", "As one of several GPUs, whose peers are not simulated:", "", _table(several)]
+    if found.ranks:
+        lines += ["", "Over the GPUs of a machine, all ranks simulated:", "", _table(report_ranks.rows(found.ranks))]
     lines += [f"not tried: {chain} ({why})" for chain, why in found.impossible.items()]
     lines += [words for words in (untried(found), *apart(found, asked)) if words] if asked else []
-    return "\n".join([*lines, "", *remarks(found), "", answer(found)])
+    if asked and asked > 1:
+        lines += report_ranks.unknown([a.profile.name for a in found.answers], found.ranks, asked)
+    lines += ["", *remarks(found), "", answer(found), *report_ranks.sentences(found.ranks)]
+    if again := report_ranks.commands(found.ranks, program or found.need.trace.name, found.settings):
+        commands = [made, *again] if made else again
+        lines += ["", "Each of them again, with a table of its ranks:", *(f"  {line}" for line in commands)]
+    return "\n".join(lines)
 
 
 def _table(found: list[dict[str, Any]]) -> str:
     return table(found, list(found[0])) if found else ""
 
 
-def values(found: CapacityStudy) -> dict[str, Any]:
-    """All of it as JSON values; sizes in bytes, times in ns."""
+def values(found: CapacityStudy, program: str = "") -> dict[str, Any]:
+    """All of it as JSON values; sizes in bytes, times in ns; `program` as in `text`."""
     n = found.need
     return {
         "trace": n.trace.name,
@@ -205,10 +217,13 @@ def values(found: CapacityStudy) -> dict[str, Any]:
                 "profile": a.profile.name, "capacity_bytes": a.capacity, "fits": a.fits, "free_ns": a.free_ns,
                 "largest_batch": a.batch, "refused": a.refused, "emulated": tuple(emulated(n.trace, a.profile)),
                 "estimated_numbers": estimates(a.profile),
-                "ways": [_way(a, way) for way in a.ways],
+                "ways": [
+                    *(_way(a, way) for way in a.ways), *report_ranks.ways(found.ranks, a.profile.name, a.free_ns),
+                ],
             }
             for a in ordered(found)
         ],
+        "ranks": report_ranks.values(found.ranks, program or n.trace.name, found.settings),
     }  # fmt: skip
 
 

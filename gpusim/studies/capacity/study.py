@@ -19,6 +19,7 @@ from gpusim.results.log import ISSUE, START
 from gpusim.results.result import Result
 from gpusim.studies.capacity.batches import Batches
 from gpusim.studies.capacity.need import Need, need
+from gpusim.studies.capacity.ranks import RanksAnswer
 from gpusim.studies.capacity.remedies import AS_IT_IS, FitRemedy
 from gpusim.studies.capacity.settings import USUAL, AllocatorSettings
 from gpusim.studies.capacity.times import CERTAIN, NO_TABLES, StepBar, Tables, refused, step_bar, times_on
@@ -83,6 +84,7 @@ class CapacityStudy:
 
     needs     of each remedy's transforms that the program allows; of the others why not
     timeless  why no time can be told, "" where it can: then the answers are about memory alone
+    ranks     of several GPUs, whose ranks were all simulated
     """
 
     needs: dict[str, Need]
@@ -90,6 +92,7 @@ class CapacityStudy:
     answers: list[MachineAnswer]
     settings: AllocatorSettings
     timeless: str
+    ranks: tuple[RanksAnswer, ...] = ()
 
     @property
     def need(self) -> Need:
@@ -103,21 +106,23 @@ class StudyExtent:
 
     where_it_fits  remedies are tried even if the program fits as it is
     largest_batch  the largest batch that fits is searched for
+    apart          names of profiles of which remedies on several GPUs are not tried here
     """
 
     where_it_fits: bool = False
     largest_batch: bool = True
+    apart: frozenset[str] = frozenset()
 
 
 WHAT_FITS = StudyExtent()
 
 
-def _silent(done: int, of: int) -> None:
+def silent(done: int, of: int) -> None:
     """No progress is shown."""
 
 
 def study(
-    trace: Trace, profiles: Sequence[Profile], tried: Sequence[FitRemedy], progress: Callable[[int, int], object] = _silent,
+    trace: Trace, profiles: Sequence[Profile], tried: Sequence[FitRemedy], progress: Callable[[int, int], object] = silent,
     settings: AllocatorSettings = USUAL, own: Registry = SHIPPED, tables: Tables = NO_TABLES, extent: StudyExtent = WHAT_FITS,
 ) -> CapacityStudy:  # fmt: skip
     """Asks for each machine.  What a program reserves is found once for each chain; machines simulate what may fit them.
@@ -140,7 +145,7 @@ def study(
         if timeless:
             answers.append(_memory_alone(profile, needs[AS_IT_IS.chain], settings))
         else:
-            possible = [r for r in tried if r.chain in needs]
+            possible = [r for r in tried if r.chain in needs and (r.gpus == 1 or profile.name not in extent.apart)]
             answers.append(_answer(profile, possible, needs, batches, settings, tables, extent))
         progress(done + 1, len(profiles))
     return CapacityStudy(needs, impossible, answers, settings, timeless)
