@@ -62,6 +62,9 @@ class Experiment:
     ) -> None:  # fmt: skip
         self._named = Named(use)
         policies = {kind: self._named.axis(kind, others.pop(kind)) for kind in KINDS if kind in others}
+        if "placement" in others:  # a list is one of placements
+            asked = others["placement"]
+            others["placement"] = [self._named.placement(each) for each in (asked if isinstance(asked, list) else [asked])]
         data = {
             "question": question or f"What does {_words(trace)} take on {_words(machine)}?",
             "trace": _plain(trace), "profile": _plain(machine), **{key: _plain(value) for key, value in others.items()},

@@ -23,10 +23,10 @@ from gpusim.machine.profile import Profile
 from gpusim.machine.tiers import DEFAULT
 from gpusim.machine.topology.topology import Topology
 from gpusim.policies import registry
+from gpusim.programs.ranks import placement as placements
 from gpusim.programs.ranks.layout import NO_LAYOUT, parse_layout
 from gpusim.programs.ranks.placement import PACKED
-from gpusim.programs.ranks.placement import placement as placed
-from gpusim.programs.ranks.stragglers import NO_STRAGGLERS, parse_stragglers, stragglers_text
+from gpusim.programs.ranks.stragglers import NO_STRAGGLERS, is_clock_file, parse_stragglers, stragglers_text
 from gpusim.trace import grain as grains
 
 _USUAL = {kind: getattr(Policies(), kind)[0] for kind in KINDS}
@@ -52,8 +52,9 @@ def simulate(
     share: str | Sequence[str] = sharing.WORDS,
     active_thread_percentage: int = 100,
     parallel: str | Mapping[str, int | str | bool] = NO_LAYOUT,
-    placement: str = PACKED,
+    placement: Any = PACKED,
     stragglers: str | Mapping[int, float] = NO_STRAGGLERS,
+    fold: bool = False,
     transform: str = AS_RECORDED,
     kernel_times: str | Path | None = None,
     use: Any = (),
@@ -79,8 +80,10 @@ def simulate(
                  percentage of the multiprocessors that the program's kernels may use together, as MPS limits it
     parallel     how the program is divided over the GPUs of a machine of several: "data=4 tensor=2", or
                  {"data": 4, "tensor": 2}; all ranks are simulated, and `result.ranks` has each
-    placement    which GPU each rank has: "packed" or "spread"
-    stragglers   ranks whose kernels take longer, by how much: "3=1.1", or {3: 1.1}
+    placement    which GPU each rank has: a policy ("packed", "spread", "by_topology", or what `gpusim.policy.placement`
+                 decorated), or the GPUs in the order of ranks, ["gpu0", "gpu3"]
+    stragglers   ranks whose kernels take longer, by how much: "3=1.1", {3: 1.1}, "3=1.1@2ms..5ms", or a CSV file of clock rates
+    fold         simulate one rank of each pipeline stage for all like it, where they are alike
     transform    what the trace is turned into first: "checkpointing | precision(to=bf16)"
     kernel_times a CSV file with your own measured times on this machine: gpu, operator, dtype, shape, time_us
     use          files with policies of your own, or the decorated objects, which the words above may name
@@ -108,7 +111,9 @@ def simulate(
         if kind := next((kind for kind in KINDS if kind != "place" and asked[kind] is not None), ""):
             raise PolicyError(f"under unified memory the driver decides: there is no {kind} policy", hint="leave it out")
         policies |= {kind: _USUAL[kind] for kind in KINDS if kind != "place"}
+    where_ranks_are = named.placement(placement)
     own = users.registry_of(named.files, named.given)
+    placements.check(where_ranks_are, own)
     for kind, spec in policies.items():
         registry.bind(own.find(kind, spec.name), dict(spec.params))
     tiers = str(values.tiers(tiers))
@@ -123,8 +128,9 @@ def simulate(
         transform=transform, grain=grains.write(grains.parse(grain)) if grain != "tensor" else "tensor", tiers=tiers,
         unified=driver, share=sharing.write(sharing.parse(share)),
         active_thread_percentage=sharing.percentage(active_thread_percentage),
-        parallel=NO_LAYOUT if parallel == NO_LAYOUT else str(parse_layout(parallel)), placement=placed(placement),
-        stragglers=stragglers_text(parse_stragglers(stragglers)),
+        parallel=NO_LAYOUT if parallel == NO_LAYOUT else str(parse_layout(parallel)), placement=where_ranks_are,
+        stragglers=str(stragglers) if is_clock_file(stragglers) else stragglers_text(parse_stragglers(stragglers)),
+        fold=fold,
     )  # fmt: skip
     return Result(*single(
         source, profile, spec, use=named.files, given=named.given, plan=_plan_file(policies["plan"]),

@@ -13,6 +13,7 @@ from gpusim.base.yaml.values import PolicySpec
 from gpusim.experiment import users
 from gpusim.experiment.users import Given
 from gpusim.policies import registry
+from gpusim.programs.ranks.placement import placement_text
 
 
 class Named:
@@ -47,6 +48,12 @@ class Named:
             self._objects.append(value)
         params = value.keywords if isinstance(value, partial) else {}
         return PolicySpec(entry.name, tuple(sorted(params.items())))
+
+    def placement(self, value: Any) -> str:
+        """The text of a placement: of a policy, or of the GPUs in the order of ranks."""
+        if isinstance(value, str | list | tuple):
+            return placement_text(value)
+        return str(self.policy("placement", value))
 
     def axis(self, kind: str, values: Any) -> list[str]:
         """One policy, or several, as an experiment writes them."""

@@ -6,5 +6,5 @@ They came after results, hashes and files without them were there, and those sta
 LATER = {
     "transform": "none", "grain": "tensor", "tiers": "host", "unified": "none", "plan": "none", "release": "none",
     "share": "sms, memory, engines", "active_thread_percentage": "100",
-    "parallel": "none", "placement": "packed", "stragglers": "none", "pool": "none",
+    "parallel": "none", "placement": "packed", "stragglers": "none", "fold": "False", "pool": "none",
 }  # fmt: skip

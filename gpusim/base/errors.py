@@ -136,9 +136,13 @@ class Problem:
     hint: str = ""
     width: int = 1  # characters that the caret underlines
 
+    @property
+    def where(self) -> str:
+        """file:line:col, as far as known."""
+        return ":".join([self.file, *(str(n) for n in (self.line, self.col) if n)])
+
     def __str__(self) -> str:
-        where = ":".join([self.file, *(str(n) for n in (self.line, self.col) if n)])
-        text = f"{where}: {self.message}" if where else self.message
+        text = f"{self.where}: {self.message}" if self.where else self.message
         if self.source and self.line:
             gutter = f"{self.line:>5} | "
             text += f"\n{gutter}{self.source}"

@@ -93,7 +93,8 @@ def _try(path: Path) -> None:
 
 
 def _runs(places: list[Samples]) -> str:
-    return f"{len(places)} run{'' if len(places) == 1 else 's'}"
+    runs = len({place.identity["run"] for place in places})
+    return f"{runs} run{'' if runs == 1 else 's'}" + (f" and {len(places)} GPUs" if len(places) > runs else "")
 
 
 def _scaled(places: list[Samples]) -> str:

@@ -37,7 +37,7 @@ from gpusim.machine.profile import Profile, changed
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs import transforms
 from gpusim.programs.ranks.recorded import RankPrograms
-from gpusim.programs.ranks.stragglers import parse_stragglers
+from gpusim.programs.ranks.stragglers import paces
 from gpusim.results.folder import save_result
 from gpusim.results.metrics import avoidable
 from gpusim.results.result import Result
@@ -119,8 +119,9 @@ def ranks_of(task: Task, trace: Trace | RankPrograms, collectives: CollectiveTim
         return None if spec.host_memory == Capacity() else spec.host_memory.resolve(footprint, 0)
 
     done = simulated_ranks(
-        trace, collectives, spec.parallel, spec.placement, own, slower=parse_stragglers(spec.stragglers), memory=memory,
-        host_memory=host_memory, after=transforms.around_ranks(spec.transform, own)[1], **chosen(task), log=task.log,
+        trace, collectives, spec.parallel, spec.placement, own, slower=paces(spec.stragglers, task.clocks), memory=memory,
+        host_memory=host_memory, fold=spec.fold, after=transforms.around_ranks(spec.transform, own)[1], **chosen(task),
+        log=task.log,
     )  # fmt: skip
     footprint = max(int(rank.spec["footprint"]) for rank in done.ranks)
     named = _named(spec, int(done.spec["capacity"]), host_memory(footprint))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpusim.base.errors import ConfigError, Problem
+from gpusim.base.defaults import LATER
+from gpusim.base.errors import ConfigError, GpusimError, Problem
 from gpusim.base.yaml.values import NONE
 from gpusim.engine.pages.advice import AdviceError
 from gpusim.engine.pages.before import refuse
@@ -13,7 +14,8 @@ from gpusim.engine.run.plans import view
 from gpusim.experiment import users
 from gpusim.experiment.execute import capacity_of, on_host, program_of
 from gpusim.experiment.load import Loaded
-from gpusim.experiment.tasks import Task
+from gpusim.experiment.ranked import check_program
+from gpusim.experiment.tasks import Task, before_ranks, read_trace
 from gpusim.machine.constants import machine
 from gpusim.machine.driver_parameters import UvmError
 from gpusim.policies.plan import file
@@ -25,6 +27,26 @@ def check(loaded: Loaded, tasks: Iterable[Task]) -> None:
     tasks = list(tasks)
     check_plan_files(tasks)
     check_unified(loaded, tasks)
+    check_ranks(loaded, tasks)
+
+
+def check_ranks(loaded: Loaded, tasks: Iterable[Task]) -> None:
+    """Ask of each program whether it can be divided as its runs do.  Raises ConfigError."""
+    found: list[Problem] = []
+    done = set()
+    for task in tasks:
+        case = (spec := task.spec).trace, spec.transform, spec.parallel
+        if spec.parallel not in loaded.experiment.parallel or spec.parallel == LATER["parallel"] or case in done:
+            continue
+        done.add(case)
+        own = users.of_task(task)
+        try:
+            check_program(read_trace(task.trace, before_ranks(spec, own), own), spec.parallel, own)
+        except GpusimError as error:
+            at = ("parallel", loaded.experiment.parallel.index(spec.parallel))
+            found.append(loaded.document.problem(at, error.message, error.hint))
+    if found:
+        raise ConfigError(found)
 
 
 def check_plan_files(tasks: Iterable[Task]) -> None:

@@ -17,6 +17,7 @@ from gpusim.experiment.spec import KINDS
 from gpusim.policies.entry import Entry
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs import transforms
+from gpusim.programs.ranks import placement
 
 if TYPE_CHECKING:
     from gpusim.experiment.spec import RunSpec
@@ -47,7 +48,7 @@ class Code:
 
     def of(self, spec: RunSpec) -> str:
         """A hash of the code that this run depends on."""
-        names = (spec.transform, *(getattr(spec, kind).name for kind in KINDS))
+        names = (spec.transform, spec.placement, *(getattr(spec, kind).name for kind in KINDS))
         if names not in self._known:
             self._known[names] = self.of_all(*_loaded_by(spec, self._own))
         return self._known[names]
@@ -73,6 +74,8 @@ def _root(loaded: str | Entry) -> str | Path:
 def _loaded_by(spec: RunSpec, own: Registry = SHIPPED) -> list[str | Entry]:
     """What a run loads because its experiment names it."""
     found = transforms.sources(spec.transform, own)
+    if spec.parallel != LATER["parallel"]:
+        found += placement.sources(spec.placement, own)
     for kind in KINDS:
         entry = own.find(kind, getattr(spec, kind).name)
         if entry.builtin:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpusim.base.defaults import LATER
-from gpusim.base.errors import GpusimError, Problem
+from gpusim.base.errors import GpusimError, Problem, suggest
 from gpusim.base.yaml.find import is_managed, is_of_ranks
 from gpusim.base.yaml.values import NONE
 from gpusim.experiment.answerable import read_ranks
@@ -20,8 +20,8 @@ from gpusim.machine.topology import build, lenders
 from gpusim.machine.topology.topology import Topology
 from gpusim.programs.ranks.divisible import check_divisible
 from gpusim.programs.ranks.layout import NO_LAYOUT, parse_layout
-from gpusim.programs.ranks.placement import placed
-from gpusim.programs.ranks.stragglers import parse_stragglers
+from gpusim.programs.ranks.placement import check_room, given
+from gpusim.programs.ranks.stragglers import NO_STRAGGLERS, paces
 from gpusim.trace.files import load_trace
 from gpusim.trace.trace import Trace
 
@@ -83,7 +83,7 @@ def _of_machines(loaded: Loaded) -> Iterator[Problem]:
             elif machine is not None and text != NO_LAYOUT:
                 for k, placement in enumerate(e.placement):
                     try:
-                        placed(machine, parse_layout(text).ranks, placement)
+                        check_room(machine, parse_layout(text).ranks, placement)
                     except GpusimError as error:
                         yield say((PARALLEL, j) if e.placement == (LATER["placement"],) else ("placement", k),
                                   error.message, error.hint)  # fmt: skip
@@ -98,6 +98,8 @@ def _of_recorded(loaded: Loaded, i: int, machine: Topology | None) -> Iterator[P
             yield say(at, f"{recorded}, and {e.profile[i]} is one GPU", _SEVERAL)
         elif ranks > len(machine.gpus):
             yield say(at, f"{recorded}, and {e.profile[i]} has {len(machine.gpus)} GPUs", "take more machines: '2 x NAME'")
+        if e.fold:
+            yield say(("fold",), f"{recorded}, each with its own program: none stands for others", "leave it out")
         for key, plain in ((PARALLEL, NO_LAYOUT), ("transform", AS_RECORDED)):
             if getattr(e, key) != (plain,):
                 yield say((key,), f"{recorded}: `{key}` changes the program of one GPU", "leave it out")
@@ -112,14 +114,25 @@ def _of_words(loaded: Loaded) -> Iterator[Problem]:
     e, say = loaded.experiment, loaded.document.problem
     ranks = [parse_layout(text).ranks for text in e.parallel if text != NO_LAYOUT] + [*_recorded(loaded).values()]
     for i, text in enumerate(e.stragglers):
-        worst = max(parse_stragglers(text), default=-1)
+        named = paces(text, loaded.clocks.get(text))
+        worst = max((int(name) for name in named if name.isdecimal()), default=-1)
         if worst >= 0 and (not ranks or worst >= min(ranks)):
             yield say(("stragglers", i), f"there is no rank {worst}" + (f": {min(ranks)} are counted from 0" if ranks else ""),
                       "name one of them" if ranks else "say how the program is divided: parallel: {data: 8}")  # fmt: skip
+        for name in named:
+            for machine in loaded.machines.values():
+                if not name.isdecimal() and name not in machine.gpus:
+                    yield say(("stragglers", i), f"machine '{machine.name}' has no GPU '{name}'", suggest(name, machine.gpus))
     if not ranks:
+        if e.fold:
+            yield say(("fold",), "there are no ranks to fold", "say how the program is divided: parallel: {data: 8}")
         if e.placement != (LATER["placement"],):
             yield say(("placement",), "there are no ranks to place", "say how the program is divided: parallel: {data: 8}")
         return
+    if e.fold and e.stragglers != (NO_STRAGGLERS,):
+        yield say(("fold",), "ranks that are slower than others are not like them: none stands for all", "leave one out")
+    if e.fold and any(map(lends, e.tiers)):
+        yield say(("fold",), "ranks that lend each other memory are all asked: none stands for all", "leave it out")
     for name, file in loaded.traces.items():
         if is_managed(file):
             yield say(("trace", e.trace.index(name)), f"'{name}' is a managed program, which cannot be divided", "leave it out")
@@ -142,8 +155,8 @@ def _of_lenders(loaded: Loaded) -> Iterator[Problem]:
         for j, chain in enumerate(e.tiers):
             try:
                 for ranks, placement in product(sorted(counts), e.placement):
-                    if ranks <= len(machine.gpus):
-                        gpus = placed(machine, ranks, placement)
+                    gpus = given(placement) or machine.gpus[:ranks]
+                    if ranks == len(gpus) and {*gpus} <= {*machine.gpus}:
                         lenders.below(machine, gpus, [machine.profile(gpu) for gpu in gpus], chain)
             except GpusimError as error:
                 yield say(("tiers", j), error.message, error.hint)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpusim.base.defaults import LATER
 from gpusim.base.errors import ConfigError, GpusimError, ProfileError, UnitError
 from gpusim.base.yaml import document, find, validate
 from gpusim.base.yaml.document import Document
@@ -22,6 +23,8 @@ from gpusim.machine.topology.topology import Topology
 from gpusim.policies import registry
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs import transforms
+from gpusim.programs.ranks import placement
+from gpusim.programs.ranks.stragglers import is_clock_file, read_clocks
 
 if TYPE_CHECKING:
     from gpusim.experiment.tasks import Task
@@ -45,6 +48,7 @@ class Loaded:
     kernel_times: Path | None = None  # the user's own measured times
     own: Registry = SHIPPED  # both: what its runs can name besides the built-ins
     machines: Mapping[str, Topology] = field(default_factory=dict)  # those of `profile` that have several GPUs
+    clocks: Mapping[str, Path] = field(default_factory=dict)  # files of clock rates that `stragglers` names
 
 
 def load_experiment(
@@ -54,8 +58,8 @@ def load_experiment(
 
     use(file)                 loads a file of the user's policies
     check_policy(kind, spec)  raises GpusimError for a policy or unified memory (PolicySpec), a chain of transforms (text, kind
-                              "transform") or of tiers (text, kind "tiers") that does not exist, or a parameter that it lacks;
-                              answers a policy under the name that it has now
+                              "transform"), of tiers (text, kind "tiers") or a placement (text) that does not exist, or a
+                              parameter that it lacks; answers a policy under the name that it has now
 
     Raises ConfigError with all mistakes.
     """
@@ -64,7 +68,7 @@ def load_experiment(
     if sets and isinstance(doc.data, dict):
         doc = overrides.apply_overrides(doc, sets, Experiment)
     base = path.resolve().parent
-    files: dict[str, dict[str, Path]] = {"trace": {}, "profile": {}, "use": {}, "plan": {}, "kernel_times": {}}
+    files: dict[str, dict[str, Path]] = {"trace": {}, "profile": {}, "use": {}, "plan": {}, "kernel_times": {}, "clocks": {}}
     machines: dict[str, Topology] = {}
     broken: set[str] = set()  # files of policies that cannot be loaded: what they would have registered is not missed
 
@@ -79,6 +83,10 @@ def load_experiment(
         elif kind == "kernel_times":
             files[kind][value] = _beside(base, value)
             user_table.tables(files[kind][value])
+        elif kind == "stragglers":
+            if is_clock_file(value):
+                files["clocks"][value] = _beside(base, value)
+                read_clocks(files["clocks"][value])
         elif kind == "trace":
             files[kind][value] = find.find_run(value, base)
         elif kind == "profile":
@@ -97,7 +105,7 @@ def load_experiment(
     table = next(iter(files["kernel_times"].values()), None)
     return Loaded(
         experiment, doc, path.resolve(), files["trace"], files["profile"], used, files["plan"], kernel_times=table,
-        machines=machines,
+        machines=machines, clocks=files["clocks"],
     )
 
 
@@ -128,7 +136,10 @@ def experiment(name: str | Document, sets: Sequence[str] = (), given: Given = NO
 
     def check(kind: str, spec: PolicySpec | str) -> PolicySpec | None:
         if isinstance(spec, str):
-            tiers.check(spec) if kind == "tiers" else transforms.check(spec, known())
+            if kind == "tiers":
+                tiers.check(spec)
+            else:
+                (placement if kind == "placement" else transforms).check(spec, known())
         elif kind != "unified":
             entry = known().find(kind, spec.name)
             registry.bind(entry, dict(spec.params))
@@ -183,7 +194,8 @@ def _asked(loaded: Loaded, sets: Sequence[str]) -> Loaded:
 
 def foresee(loaded: Loaded, tasks: Iterable[Task]) -> None:
     """What only programs can tell of an experiment, before any of these tasks runs.  Raises TraceError, ConfigError."""
-    if loaded.plans or loaded.experiment.unified != (NONE,):
+    e = loaded.experiment
+    if loaded.plans or e.unified != (NONE,) or e.parallel != (LATER["parallel"],):
         from gpusim.experiment.foresee import check
 
         check(loaded, tasks)

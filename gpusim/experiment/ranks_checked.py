@@ -18,7 +18,7 @@ from gpusim.machine.topology.lenders import below
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs import transforms
 from gpusim.programs.ranks.recorded import RankPrograms
-from gpusim.programs.ranks.stragglers import parse_stragglers
+from gpusim.programs.ranks.stragglers import Pace
 from gpusim.referee import ranks
 from gpusim.referee.report import Findings, Report
 from gpusim.results.ranks import of_all
@@ -36,17 +36,26 @@ def check_ranks(result: Result, trace: Trace | RankPrograms, collectives: Collec
     """
     if any(rank.log is None for rank in result.ranks):
         return Report(ok=None)
-    said = {name: str(result.spec.get(name, LATER[name])) for name in ("parallel", "placement", "stragglers", "share")}
+    said = {name: str(result.spec.get(name, LATER[name])) for name in ("parallel", "share")}
     memory = result.spec.get("host_memory")
     _, after = transforms.around_ranks(str(result.spec.get("transform", transforms.NONE)), own)
     ran = divided(
-        trace, collectives.machine, said["parallel"], said["placement"], own, share=said["share"],
-        slower=parse_stragglers(said["stragglers"]), host_memory=lambda _: memory, after=after,
+        trace, collectives, said["parallel"], [str(rank.spec["gpu"]) for rank in result.ranks], own, share=said["share"],
+        slower=_paces(result), host_memory=lambda _: memory, after=after,
     )  # fmt: skip
     programs = [program.work.trace for program in ran.programs]
     lent = below(collectives.machine, ran.gpus, ran.given, str(result.spec.get("tiers", LATER["tiers"])))
     between = connections(programs, collectives.machine, ran.gpus, ran.members, flow_by(collectives), lent)
     return _as_one(_whole(result, ran.batches), ranks.check(result.ranks, programs, ran.given, between))
+
+
+def _paces(result: Result) -> dict[str, Pace]:
+    """Of the ranks whose kernels took longer, as they say it."""
+    slower = {str(i): rank.spec["slower"] for i, rank in enumerate(result.ranks) if "slower" in rank.spec}
+    return {
+        rank: tuple((int(time), float(factor)) for time, factor in said) if isinstance(said, list) else ((0, float(said)),)
+        for rank, said in slower.items()
+    }
 
 
 def collectives_for(result: Result, base: Path) -> CollectiveTimes:

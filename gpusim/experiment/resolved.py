@@ -24,6 +24,7 @@ def resolved(e: Experiment) -> str:
         **_named({"tiers": e.tiers, "grain": e.grain, "unified": e.unified, "parallel": e.parallel, "placement": e.placement,
                   "stragglers": e.stragglers}),
         **_shared(e),
+        **({"fold": True} if e.fold else {}),
         "use": list(e.use),
         **({"kernel_times": e.kernel_times} if e.kernel_times else {}),
         "policies": _named({kind: getattr(e.policies, kind) for kind in KINDS}),

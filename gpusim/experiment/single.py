@@ -24,6 +24,7 @@ from gpusim.programs.managed.steps import ManagedProgram
 from gpusim.programs.ranks.layout import AS_RECORDED as AS_RANKED
 from gpusim.programs.ranks.layout import NO_LAYOUT
 from gpusim.programs.ranks.recorded import RankPrograms
+from gpusim.programs.ranks.stragglers import is_clock_file
 from gpusim.results.references import against
 from gpusim.results.result import Result
 from gpusim.trace.answers import answers
@@ -54,7 +55,8 @@ def single(
         spec = _as_ranked(source, machine, spec)
     can = answers(source) if isinstance(source, Trace) else source.answers if isinstance(source, RankPrograms) else ALL
     task = Task(
-        "", answerable(spec, can), Path(), Path(), use, Path(), spec.log, plan=plan, kernel_times=kernel_times, given=given
+        "", answerable(spec, can), Path(), Path(), use, Path(), spec.log, plan=plan, kernel_times=kernel_times, given=given,
+        clocks=Path(spec.stragglers) if is_clock_file(spec.stragglers) else None,
     )
     if isinstance(source, Trace) and spec.transform != AS_RECORDED:
         own = users.of_task(task)

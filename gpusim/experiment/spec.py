@@ -22,14 +22,14 @@ from gpusim.base.yaml.fields import STRICT, Fraction, checked, quantity_pattern,
 from gpusim.base.yaml.values import NONE, Capacity, PolicySpec, capacity, policy, tiers
 from gpusim.machine import sharing
 from gpusim.programs.ranks.layout import DEGREES, NO_LAYOUT, parse_layout
-from gpusim.programs.ranks.placement import PLACEMENTS, placement
-from gpusim.programs.ranks.stragglers import parse_stragglers, stragglers_text
+from gpusim.programs.ranks.placement import placement_text
+from gpusim.programs.ranks.stragglers import is_clock_file, parse_stragglers, stragglers_text
 from gpusim.programs.transforms.pipeline_schedules import SCHEDULES
 
 T = TypeVar("T")
 Figure = Literal[
     "policy_comparison", "memory_over_time", "time_breakdown", "traffic", "oversubscription", "fault_map", "fragmentation",
-    "address_map", "heat_map", "pareto", "distribution", "roofline", "swimlane", "durations",
+    "address_map", "heat_map", "pareto", "distribution", "roofline", "swimlane", "durations", "links", "ranks_memory",
 ]  # fmt: skip
 
 MAX_RUNS = 1000
@@ -182,23 +182,25 @@ Layouts = Annotated[
     }),
 ]  # fmt: skip
 def _stragglers(value: Any) -> str:
-    """`none`, or the factors in their shortest form."""
-    return stragglers_text(parse_stragglers(value))
+    """`none`, the factors in their shortest form, or the name of a file."""
+    return str(value).strip() if is_clock_file(value) else stragglers_text(parse_stragglers(value))
 
 
 Stragglers = Annotated[
-    tuple[Annotated[str, BeforeValidator(checked(_stragglers))], ...],
+    tuple[Annotated[str, BeforeValidator(checked(_stragglers)), _known("stragglers")], ...],
     BeforeValidator(_axis),
     _one_or_many({
         "anyOf": [
-            {**_TEXT, "description": "none, or ranks and how much longer their kernels take: 3=1.1"},
+            {**_TEXT, "description": "none, how much longer kernels take (3=1.1, 3=1.1@2ms..5ms), or a CSV file of rates"},
             {"type": "object", "minProperties": 1, "additionalProperties": {"type": "number", "exclusiveMinimum": 0}},
         ],
     }),
 ]  # fmt: skip
 Placements = Annotated[
-    tuple[Annotated[str, BeforeValidator(checked(placement))], ...], BeforeValidator(_axis),
-    _one_or_many({"enum": list(PLACEMENTS)}),
+    tuple[Annotated[str, BeforeValidator(checked(placement_text)), _known("placement")], ...], BeforeValidator(_axis),
+    _one_or_many({
+        **_TEXT, "description": "packed, spread, by_topology, your own policy, or GPUs in the order of ranks: gpu0 gpu3",
+    }),
 ]  # fmt: skip
 Bounds = Annotated[
     bool | Literal["search"],
@@ -283,12 +285,14 @@ class Experiment:
     """Percentage of the multiprocessors that the program's kernels may use together, as MPS limits it."""
     parallel: Layouts = (LATER["parallel"],)
     """How the program is divided over the GPUs of a machine that has several: `{data: 4, tensor: 2}`; all are simulated."""
-    placement: Placements = (LATER["placement"],)
-    """Which GPU each rank has: `packed` (neighbours on one host) or `spread` (a host after the other)."""
     stragglers: Stragglers = (LATER["stragglers"],)
-    """Ranks whose kernels take longer: `3=1.1` for 1.1 times as long on rank 3."""
+    """Ranks whose kernels take longer: `3=1.1`, 1.1 times as long on rank 3, or `3=1.1@2ms..5ms`; or a file of clock rates."""
+    fold: StrictBool = False
+    """Simulate one rank of each pipeline stage for all like it: the same result where they are, and refused where not."""
     use: tuple[UserFile, ...] = ()
     """Files with policies of your own, relative to the experiment; before their use."""
+    placement: Placements = (LATER["placement"],)
+    """Which GPU each rank has: a placement policy (`gpusim policies`), or the GPUs in the order of ranks: `gpu0 gpu3`."""
     kernel_times: TableFile | None = None
     """Your own measured kernel times, CSV: gpu, operator, dtype, shape, time_us; each machine takes the rows of its name."""
     transform: Transforms = (AS_RECORDED,)
@@ -338,6 +342,7 @@ class RunSpec:
     parallel: str = LATER["parallel"]
     placement: str = LATER["placement"]
     stragglers: str = LATER["stragglers"]
+    fold: bool = False
 
     def plain(self) -> dict[str, Any]:
         """As JSON values; what came later is not named at its default, so that it changes no hash."""
@@ -386,7 +391,7 @@ def expand(experiment: Experiment, allow_large: bool = False) -> list[RunSpec]:
             hint="shorten a list, raise max_runs, or pass --allow-large",
         )
     axes = _axes(experiment)
-    same: dict[str, Any] = {"share": experiment.share, "log": experiment.options.log}
+    same: dict[str, Any] = {"share": experiment.share, "log": experiment.options.log, "fold": experiment.fold}
     return [RunSpec(**dict(zip(axes, point, strict=True)), **same) for point in product(*axes.values())]
 
 

@@ -52,6 +52,7 @@ class Task:
     plan: Path | None = None  # the file that the plan policy reads
     kernel_times: Path | None = None  # the user's own measured times
     given: Given = NOTHING  # policies and transforms of the user's that are Python objects
+    clocks: Path | None = None  # the file of clock rates that the stragglers name
 
     def __str__(self) -> str:
         words = [f"{name}={value}" for name, value in self.spec.plain().items() if name != "log"]
@@ -150,11 +151,14 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False, runs: Sequence
         planned = loaded.plans.get(spec.plan.path)
         if planned:
             contents["plan"] = file_hash(planned)
+        if clocks := loaded.clocks.get(spec.stragglers):
+            contents["clocks"] = file_hash(clocks)
         if loaded.kernel_times:
             contents["kernel_times"] = file_hash(loaded.kernel_times)
         key = run_key({**inputs, "unlimited": unlimited, "contents": contents})
         return Task(
-            key, spec, trace, profile, loaded.use, out, spec.log, unlimited, planned, loaded.kernel_times, loaded.given
+            key, spec, trace, profile, loaded.use, out, spec.log, unlimited, planned, loaded.kernel_times, loaded.given,
+            clocks,
         )
 
     grid = tuple(task(spec) for spec in specs)
@@ -282,5 +286,6 @@ def inputs(loaded: Loaded) -> dict[str, str]:
         **{f"profile {name}": path for name, path in loaded.profiles.items()},
         **{f"use {path.name}": path for path in loaded.use},
         **{f"plan {name}": path for name, path in loaded.plans.items()},
+        **{f"clocks {name}": path for name, path in loaded.clocks.items()},
     }
     return {**{name: file_hash(path) for name, path in named.items()}, "code": Code().of_all()}

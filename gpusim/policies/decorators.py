@@ -1,4 +1,4 @@
-"""The decorators `@policy.evict`, `place`, `prefetch`, `release`, `pool`, `plan`: a function or class that carries its entry.
+"""The decorators `@policy.evict`, `place`, `prefetch`, `release`, `pool`, `plan`, `placement`: what they decorate has an entry.
 
     @policy.evict
     def cost_aware(size, last_use, now, staleness=1.0):
@@ -20,7 +20,7 @@ from gpusim.policies import facts
 from gpusim.policies.builtin import refuse_name
 from gpusim.policies.entry import Entry, Number, check_number, split_help
 
-__all__ = ["evict", "place", "plan", "pool", "prefetch", "release", "schedule"]  # what `gpusim.policy` offers
+__all__ = ["evict", "place", "placement", "plan", "pool", "prefetch", "release", "schedule"]  # what `gpusim.policy` offers
 
 T = TypeVar("T", bound=Callable[..., Any])
 MARK = "__gpusim_policy__"  # attribute that a decorated object carries: its Entry
@@ -113,6 +113,21 @@ def schedule(target: T | None = None, *, name: str = "", source: str = "", knows
     view is a `gpusim.policies.schedule.parts.users.ServingView`; docs/serving.md has an example that runs.
     """
     return _decorate("schedule", target, name, source, knows=knows)
+
+
+@overload
+def placement(target: T) -> T: ...
+@overload
+def placement(*, name: str = "", source: str = "") -> Callable[[T], T]: ...
+def placement(target: T | None = None, *, name: str = "", source: str = "") -> Any:
+    """Which GPU each rank has: a function `mine(view, parameter=default, ...) -> list of GPUs by name`, in the order of ranks.
+
+    view  what `gpusim.policies.placing.PlacementView` offers: `machine`, `gpus`, `ranks`, what the ranks exchange
+          (`exchanges`, `traffic()`), `rate(a, b)`, and `estimate(gpus)`, the time of the program on these GPUs
+
+    Raises PolicyError, before anything runs, for an answer that is no placement.  docs/policies.md has an example that runs.
+    """
+    return _decorate("placement", target, name, source)
 
 
 def _decorate(

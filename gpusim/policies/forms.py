@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from gpusim.policies.decorators import check_verb
 from gpusim.policies.entry import Entry, Value, vector
 from gpusim.policies.evict import none
 from gpusim.policies.place.parts.guard import guarded
+from gpusim.policies.placing import PlacementView
 from gpusim.policies.planning import Schedule, View
 from gpusim.policies.schedule.parts import asked
 from gpusim.policies.schedule.parts.running import EngineLimits, Running, ScheduleVerbs
@@ -234,18 +235,35 @@ class PlanPolicy(Policy):
         return self._ask(self.rewrite, view, Trace)
 
     def _ask(self, function: Callable[..., T], view: View, wanted: type[T]) -> T:
-        try:
-            made = function(view, **self.values)
-        except GpusimError:
-            raise
-        except Exception as error:
-            if self.entry.builtin:
-                raise
-            said = f"policy '{self.name}' raised {type(error).__name__}: {error}"
-            raise PolicyError(said, own_line(self.entry, error)) from error
+        made = _asked_for(self, function, view, self.values)
         if not isinstance(made, wanted):
             raise self.error(f"answers a {type(made).__name__}, not a {wanted.__name__}")
         return made
+
+
+@dataclass(frozen=True, eq=False)
+class PlacementPolicy(Policy):
+    """The function of a policy of kind placement."""
+
+    def order(self, view: PlacementView) -> Sequence[str]:
+        """The GPUs that it answers, which may still be wrong."""
+        made = _asked_for(self, self.state, view, self.values)
+        if not isinstance(made, Sequence) or isinstance(made, str):
+            raise self.error(f"answers a {type(made).__name__}, not a list of GPUs")
+        return made
+
+
+def _asked_for(policy: Policy, function: Callable[..., Any], view: object, values: Mapping[str, Value]) -> Any:
+    """What a policy in plain Python answers; PolicyError, at its line, for what a user's own raises."""
+    try:
+        return function(view, **values)
+    except GpusimError:
+        raise
+    except Exception as error:
+        if policy.entry.builtin:
+            raise
+        said = f"policy '{policy.name}' raised {type(error).__name__}: {error}"
+        raise PolicyError(said, own_line(policy.entry, error)) from error
 
 
 def _short(value: Value) -> str:
@@ -260,12 +278,14 @@ def build(entry: Entry, values: Mapping[str, Value]) -> Policy:
     if entry.builtin and target is None:
         module = importlib.import_module(entry.module)
         target = module if entry.kind == "plan" else getattr(module, entry.name, module)
-    params = np.array([] if entry.kind == "plan" else vector(entry, values), np.float64)
+    in_python = entry.kind in ("plan", "placement")
+    params = np.array([] if in_python else vector(entry, values), np.float64)
     common: dict[str, Any] = {"entry": entry, "values": values, "params": params}
-    if entry.kind != "plan":
-        common["module"] = module
     if entry.kind == "plan":
         return _planned(common, target)
+    if entry.kind == "placement":
+        return PlacementPolicy(**common, state=target)
+    common["module"] = module
     if entry.kind == "evict" and inspect.isfunction(target):
         return _scored(common, target)
     if entry.kind == "pool":

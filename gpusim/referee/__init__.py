@@ -23,12 +23,16 @@ Times need the machine's profile; without one they are not checked.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import numpy as np
+
 from gpusim.machine.identity import profile_hash
 from gpusim.machine.kernels.own_times import OwnTimes
 from gpusim.machine.profile import Profile
 from gpusim.machine.tiers import Tier
 from gpusim.referee import activities, bounds, decisions, ends, memory, rates, timeline, times
-from gpusim.referee.numbers import agree, numbers
+from gpusim.referee.numbers import agree, numbers, paced
 from gpusim.referee.packing import packing
 from gpusim.referee.records import Records
 from gpusim.referee.report import Findings, Report, Violation
@@ -37,7 +41,7 @@ from gpusim.referee.totals import totals
 from gpusim.results.log import READ, VERSION
 from gpusim.results.result import Result
 from gpusim.trace.grain import cut, parse
-from gpusim.trace.trace import I64, Trace
+from gpusim.trace.trace import Trace
 
 __all__ = ["Report", "Violation", "check"]
 
@@ -58,12 +62,12 @@ def check(result: Result, trace: Trace, profile: Profile | None = None, own: Own
 
 
 def recompute(
-    result: Result, trace: Trace, profile: Profile | None, own: OwnTimes | None, found: Findings, met: I64 = activities.NONE,
-    judge: times.Judge = ends.check, below: tuple[Tier, ...] = (),
+    result: Result, trace: Trace, profile: Profile | None, own: OwnTimes | None, found: Findings,
+    met: Mapping[int, int] | None = None, judge: times.Judge = ends.check, below: tuple[Tier, ...] = (),
 ) -> None:  # fmt: skip
     """All of `check`, of a result that has a log.
 
-    met    operators that end with those of other runs, whose ends are left to the judge
+    met    operators that end with those of other runs, whose ends are left to the judge, and multiprocessors of each
     below  the memories below its device, where others lend some of them
     judge  compares the ends of what the run has started with those that follow; not asked where nothing follows
     """
@@ -78,7 +82,7 @@ def recompute(
     machine = None
     if profile is not None:
         codec = {name: rate / 1e9 for name, rate in packing(trace).rates.items()}
-        machine = numbers(result.spec, given, trace, profile, codec, own, below)
+        machine = numbers(result.spec, given, trace, profile, codec, own, met, below)
     bounds.footprint(result.spec, given, found)
     whole = trace
     if "grain" in result.spec:
@@ -87,7 +91,7 @@ def recompute(
     memories = tiers(result.spec)
     # `and` in this order: each line may rely on those before it.
     if activities.well_formed(log, trace, memories, found) and activities.program_order(log, trace, result.finished, found):
-        acts = activities.collect(log, trace, memories, result.finished, found, met)
+        acts = activities.collect(log, trace, memories, result.finished, found, np.fromiter(met or (), np.int64))
         if acts is not None:
             activities.queue_discipline(acts, memories, found)
             limits = {**result.spec.get("rates", {}), **packing(trace).rates}
@@ -95,7 +99,8 @@ def recompute(
             activities.streams_in_order(acts, trace, found)
             ledger = memory.walk(log, acts, trace, memories, found)
             timed: dict[str, int | float] = dict(decisions.check(log, found))
-            if machine is not None:
+            if machine is not None and profile is not None:
+                machine = paced(machine, result.spec, trace, profile, acts, met)
                 agree(result.spec, machine, memories, found)
                 timed |= machine.known | times.check(result, log, acts, trace, memories, machine, found, judge)
                 bounds.check(result, trace, whole, machine.duration, packing(trace).on_wire, found)

@@ -20,7 +20,7 @@ from gpusim.results.result import Result
 from gpusim.trace.trace import I64
 
 
-class Levels(NamedTuple):
+class LentLevels(NamedTuple):
     """Changes of a number of bytes, in the order of time: when, ns, how much there is from then on, and the record of each."""
 
     time: I64
@@ -58,7 +58,7 @@ def check_lenders(
         found[who].count("lent memory", len(lent.time))
 
 
-def _lent(name: str, results: Sequence[Result], runs: Sequence[Started], stop: I64) -> Levels:
+def _lent(name: str, results: Sequence[Result], runs: Sequence[Started], stop: I64) -> LentLevels:
     """What all programs together have of the lender's memory."""
     changes = list[tuple[int, int, int]]()
     for result, run, end in zip(results, runs, stop.tolist(), strict=True):
@@ -94,30 +94,30 @@ def _of_program(result: Result, run: Started, m: int, over: int) -> list[tuple[i
     return [*((min(t, over), size, i) for t, size, i in changes), (over, -left, len(log) - 1)]
 
 
-def _own(result: Result) -> Levels:
+def _own(result: Result) -> LentLevels:
     """What the allocator of the device's own program has taken from it."""
     log = result.log
     assert log is not None
     at = np.flatnonzero(np.isin(log["kind"], (RESERVE, RELEASE)))
     size = np.where(log["kind"][at] == RESERVE, log["bytes"][at], -log["bytes"][at])
     before = int(result.metrics["reserved_current_bytes"]) - int(size.sum())  # taken before the first record
-    return Levels(np.append(0, log["t"][at]), before + np.append(0, np.cumsum(size)), np.append(-1, at))
+    return LentLevels(np.append(0, log["t"][at]), before + np.append(0, np.cumsum(size)), np.append(-1, at))
 
 
-def _levels(changes: list[tuple[int, int, int]]) -> Levels:
+def _levels(changes: list[tuple[int, int, int]]) -> LentLevels:
     """At one time what goes goes first."""
     rows = np.array(sorted(changes, key=lambda change: (change[0], change[1])) or np.zeros((0, 3)), np.int64)
-    return Levels(rows[:, 0], np.cumsum(rows[:, 1]), rows[:, 2])
+    return LentLevels(rows[:, 0], np.cumsum(rows[:, 1]), rows[:, 2])
 
 
-def _sum(*each: Levels) -> Levels:
+def _sum(*each: LentLevels) -> LentLevels:
     changes = list[tuple[int, int, int]]()
     for one in each:
         changes += zip(one.time.tolist(), np.diff(one.level, prepend=0).tolist(), one.record.tolist(), strict=True)
     return _levels(changes)
 
 
-def _no_more(levels: Levels, most: int, what: str, found: Findings) -> None:
+def _no_more(levels: LentLevels, most: int, what: str, found: Findings) -> None:
     over = np.flatnonzero(levels.level > most)
     if len(over):
         i = int(over[0])
@@ -136,7 +136,7 @@ def _recalls(name: str, runs: Sequence[Started], stop: I64) -> list[tuple[int, i
 
 
 def _waits(
-    lender: Lender, own: Levels, lent: Levels, capacity: int, recalls: Sequence[tuple[int, int]],
+    lender: Lender, own: LentLevels, lent: LentLevels, capacity: int, recalls: Sequence[tuple[int, int]],
     results: Sequence[Result], found: Findings,
 ) -> None:  # fmt: skip
     """The lender's host goes on as soon as it has what it wants, or all of it that comes; not before, and not later."""

@@ -18,16 +18,18 @@ from gpusim.trace.trace import HOST_WORK, I64, KERNEL, Trace
 
 
 class Members(NamedTuple):
-    """(M,) the members of all meetings, one meeting after the other."""
+    """(M,) the members of all meetings, one meeting after the other; `blocks`: multiprocessors that each takes."""
 
     meeting: I64
     rank: I64
     operator: I64
+    blocks: I64
 
-    def of(self, rank: int) -> I64:
-        """The operators of a rank that meet others."""
-        mine: I64 = self.operator[self.rank == rank]
-        return mine
+    def of(self, rank: int, operators: int) -> dict[int, int]:
+        """Which of so many operators of a rank meet others, and what each takes; of several meetings the most."""
+        mine = np.flatnonzero((self.rank == rank) & (self.operator >= 0) & (self.operator < operators))
+        mine = mine[np.argsort(self.blocks[mine], kind="stable")]
+        return dict(zip(self.operator[mine].tolist(), self.blocks[mine].tolist(), strict=True))
 
 
 class Attendance(NamedTuple):
@@ -50,8 +52,8 @@ class Attendance(NamedTuple):
 
 def members_of(meetings: Sequence[Meeting]) -> Members:
     """The table of all members."""
-    rows = [(k, rank, operator) for k, meeting in enumerate(meetings) for rank, operator in meeting.members]
-    return Members(*np.array(rows, np.int64).reshape(-1, 3).T)
+    rows = [(k, rank, operator, meeting.blocks) for k, meeting in enumerate(meetings) for rank, operator in meeting.members]
+    return Members(*np.array(rows, np.int64).reshape(-1, 4).T)
 
 
 def possible(members: Members, programs: Sequence[Trace], found: Sequence[Findings]) -> bool:

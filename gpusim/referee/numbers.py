@@ -7,7 +7,7 @@ the measured rate by size where there is one.  Rates in bytes/ns, times in ns.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,12 +17,13 @@ from gpusim.machine.chain import GROW
 from gpusim.machine.constants import Machine, machine
 from gpusim.machine.kernels.alone import alone
 from gpusim.machine.kernels.durations import SCALED, OperatorTimes, durations, model_error, shares
-from gpusim.machine.kernels.needs import KernelNeeds, kernel_needs
+from gpusim.machine.kernels.needs import KernelNeeds, kernel_needs, with_collectives
 from gpusim.machine.kernels.own_times import OwnTimes
 from gpusim.machine.profile import Profile
 from gpusim.machine.sharing import MEMORY, NOTHING, parse
 from gpusim.machine.tiers import DEFAULT, Tier
 from gpusim.machine.transfer_times import calls, host_bytes, waits
+from gpusim.referee.activities import ActivityTimes
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import Tiers
 from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, HOST_WORK, I64, KERNEL, NVME_READ, NVME_WRITE, Trace
@@ -77,10 +78,14 @@ class Figures:
 
 def numbers(
     spec: Mapping[str, Any], given: Trace, ran: Trace, profile: Profile, codec: Mapping[str, float],
-    own: OwnTimes | None = None, below: tuple[Tier, ...] = (),
-) -> Figures:
-    """`given` is the experiment's program, `ran` what a plan policy made of it; `codec`: links of compressed swaps by name;
-    `below`: the tiers where other devices lend some of them."""
+    own: OwnTimes | None = None, met: Mapping[int, int] | None = None, below: tuple[Tier, ...] = (),
+) -> Figures:  # fmt: skip
+    """`given` is the experiment's program, `ran` what a plan policy made of it.
+
+    codec  links of compressed swaps by name
+    met    operators that meet those of other runs, and how many multiprocessors each takes
+    below  the tiers where other devices lend some of them
+    """
     m = machine(given, profile, spec.get("capacity"), str(spec.get("tiers", DEFAULT)), below)
     share, works = parse(spec.get("share", NOTHING)), bool(host_bytes(ran).any())
     links = _links(m) | dict(codec) | ({HOST_MEMORY: m.host} if works else {})
@@ -112,7 +117,7 @@ def numbers(
     took, own_calls = _slower(given, times.ns, spec) if ran is given else durations(ran, profile).ns, calls(ran)
     modelled = (ran.activity == HOST_WORK) & (ran.duration < 0)
     duration = np.where(own_calls, 0, np.where(modelled, np.rint(took / m.cpu).astype(np.int64), took))
-    needs = kernel_needs(ran, duration, profile, spec.get("active_thread_percentage", 100))
+    needs = with_collectives(kernel_needs(ran, duration, profile, spec.get("active_thread_percentage", 100)), ran, met or {})
     if MEMORY in share:
         links[DEVICE_MEMORY] = needs.bandwidth
         times_past = {COLLECTIVE: 2, HOST_WORK: 0}
@@ -139,8 +144,28 @@ def numbers(
 
 
 def _slower(trace: Trace, took: I64, spec: Mapping[str, Any]) -> I64:
-    """The times on a GPU whose kernels take so much longer."""
-    return np.where(trace.activity == KERNEL, np.rint(took * spec.get("slower", 1.0)), took).astype(np.int64)
+    """The times on a GPU whose kernels take so much longer; where that changes, as usual (`paced`)."""
+    factor = spec.get("slower", 1.0)
+    return took if isinstance(factor, list) else _times_as_long(trace, took, factor)
+
+
+def _times_as_long(trace: Trace, took: I64, factor: Any) -> I64:
+    return np.where(trace.activity == KERNEL, np.rint(took * factor), took).astype(np.int64)
+
+
+def paced(
+    n: Figures, spec: Mapping[str, Any], ran: Trace, profile: Profile, acts: ActivityTimes, met: Mapping[int, int] | None
+) -> Figures:  # fmt: skip
+    """The same where kernels take longer from some time on: each as its start says.  `met`: as of `numbers`."""
+    if not isinstance(steps := spec.get("slower"), list):
+        return n
+    start = np.zeros(ran.ops, np.int64)
+    operators = acts.op >= 0
+    start[acts.op[operators]] = acts.start[operators]
+    times, factors = np.array([time for time, _ in steps]), np.array([factor for _, factor in steps])
+    duration = _times_as_long(ran, n.duration, factors[np.searchsorted(times, start, side="right") - 1])
+    needs = kernel_needs(ran, duration, profile, spec.get("active_thread_percentage", 100))
+    return replace(n, duration=duration, needs=with_collectives(needs, ran, met or {}))
 
 
 def _past_memory(way: Route, times: int = 1) -> Route:

@@ -48,8 +48,8 @@ def check(
     programs = [result.program or trace for result, trace in zip(results, traces, strict=True)]
     possible = meetings.possible(members, programs, found)
     for rank, (result, trace, profile) in enumerate(zip(results, traces, profiles, strict=True)):
-        below = between.tiers[rank] if between.tiers else ()
-        recompute(result, trace, profile, own, found[rank], members.of(rank), lambda run, _: started.append(run), below)
+        met, below = members.of(rank, programs[rank].ops), between.tiers[rank] if between.tiers else ()
+        recompute(result, trace, profile, own, found[rank], met, lambda run, _: started.append(run), below)
     machine = _machine(started, between) if possible and len(started) == len(results) else None
     if machine is not None and _known(machine, between, found):
         _together(results, started, machine, between, found)

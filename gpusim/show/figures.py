@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpusim.base.errors import ResultError, suggest
 from gpusim.results.result import Result
-from gpusim.show.values import distribution, heat, pareto
+from gpusim.show.values import distribution, heat, links, pareto, ranks_memory
 from gpusim.show.view import main_metric, value, varying
 
 if TYPE_CHECKING:
@@ -97,6 +97,17 @@ FIGURES: dict[str, Drawing] = {
         "Four measures of fragmentation per allocator, and reserved against allocated bytes over time.",
         lambda results: "place" in varying(results) and _use_memory(results),
         "no allocators are compared",
+        timeline=True,
+    ),
+    "links": Drawing(
+        "The topology of a machine of several GPUs, its links coloured by how busy the best run kept them.",
+        links.telling,
+        "no run of several ranks finished",
+    ),
+    "ranks_memory": Drawing(
+        "Reserved memory of each rank over time, against the capacity.",
+        ranks_memory.telling,
+        "no run has several ranks",
         timeline=True,
     ),
     "roofline": Drawing(

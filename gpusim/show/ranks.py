@@ -59,6 +59,18 @@ def _numbers(first: int, last: int) -> str:
     return str(first) if first == last else f"{first} to {last}"
 
 
+def numbers(ranks: Sequence[int]) -> str:
+    """"rank 3", "ranks 0 to 3", "ranks 0, 2, 4": ascending numbers in words."""
+    spans: list[list[int]] = []
+    for rank in ranks:
+        if spans and spans[-1][1] + 1 == rank:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    said = ", ".join(_numbers(first, last) if last != first + 1 else f"{first}, {last}" for first, last in spans)
+    return f"rank {said}" if len(ranks) == 1 else f"ranks {said}"
+
+
 def _gpus(ranks: Sequence[Result]) -> str:
     names = [str(rank.spec.get("gpu", "")) for rank in ranks]
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"

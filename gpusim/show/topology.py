@@ -28,8 +28,13 @@ Places = dict[str, tuple[float, float]]
 
 
 @styled
-def draw(made: Topology, loads: Mapping[str, float] | None = None) -> Figure:
-    """The machine; `loads`: share of its time that each link was busy, by name, which then colours it."""
+def draw(
+    made: Topology, loads: Mapping[str, float] | None = None, about: str = "", answer: str = "", note: str = ""
+) -> Figure:
+    """The machine; `loads`: share of its time that each link was busy, by name, which then colours it.
+
+    about, answer, note  what stands above and below instead of the machine's summary
+    """
     places = _places(made)
     figure = canvas(height=2.4 + 0.9 * max(1.0, -min(y for _, y in places.values())))
     axes = figure.add_subplot()
@@ -41,10 +46,10 @@ def draw(made: Topology, loads: Mapping[str, float] | None = None) -> Figure:
     for name, (x, y) in places.items():
         _draw_node(axes, made, name, x, y, crowded)
     left = len(made.gpus) - len([gpu for gpu in made.gpus if gpu in places])
-    note = f"{left} more GPUs are not drawn" if left else ""
-    about = made.file.summary if not made.network else f"{made.name}: {made.file.summary}"
+    note = " ".join(words for words in (note, f"{left} more GPUs are not drawn" if left else "") if words)
+    about = about or (made.file.summary if not made.network else f"{made.name}: {made.file.summary}")
     marked = "an estimate: no such machine was measured" if made.file.estimate else ""
-    headline(figure, about, marked, note, _legend(drawn, loads))
+    headline(figure, about, answer or marked, note, _legend(drawn, loads))
     return figure
 
 
@@ -104,21 +109,30 @@ def _draw_link(axes: Axes, made: Topology, places: Places, link: TopologyLink, l
     colour, width = _COLOURS[link.kind], 1.0 + 0.5 * min(4, link.count)
     if loads is not None:
         busy = max(loads.get(name, 0.0) for name in (link.name, f"{link.b}>{link.a}", link.pair))
-        colour, width = _heat(busy) if busy else FAINT, 1.5 + 3 * min(1.0, busy)
+        part = min(1.0, busy / _top(loads))
+        colour, width = _heat(part) if busy else FAINT, 1.5 + 3 * part
     curve = Curve([(xa, ya), ((xa + xb) / 2, (ya + yb) / 2 + bend), (xb, yb)], [Curve.MOVETO, Curve.CURVE3, Curve.CURVE3])
     axes.add_patch(PathPatch(curve, facecolor="none", edgecolor=colour, linewidth=width, zorder=1, gid=f"link {link.name}"))
     axes.update_datalim([(xa, ya), ((xa + xb) / 2, (ya + yb) / 2 + bend / 2), (xb, yb)])
     axes.autoscale_view()
 
 
-def _heat(share: float) -> str:
-    return to_hex(_HEAT(0.15 + 0.85 * min(1.0, share)))
+def _top(loads: Mapping[str, float]) -> float:
+    """The share of the darkest colour: the least of a few that no link is above."""
+    most = max(loads.values(), default=0.0)
+    return next((top for top in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5) if most <= top), 1.0)
+
+
+def _heat(part: float) -> str:
+    return to_hex(_HEAT(0.15 + 0.85 * part))
 
 
 def _legend(links: list[TopologyLink], loads: Mapping[str, float] | None) -> list[Line2D]:
     """A line for each kind with its rates; or for shares of busy time."""
     if loads is not None:
-        return [Line2D([], [], color=_heat(s), linewidth=1.5 + 3 * s, label=f"busy {100 * s:.0f} %") for s in (0.1, 0.5, 1.0)]
+        top = _top(loads)
+        parts = (0.1, 0.5, 1.0)
+        return [Line2D([], [], color=_heat(s), linewidth=1.5 + 3 * s, label=f"busy {100 * s * top:g} %") for s in parts]
     found = []
     for kind in dict.fromkeys(link.kind for link in links):
         rates = sorted({link.rate / link.count for link in links if link.kind == kind})

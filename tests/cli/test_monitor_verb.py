@@ -224,3 +224,25 @@ def test_monitor_writes_a_set_up(tmp_path: Path) -> None:
 def test_monitor_of_what_is_no_results_folder_says_so(tmp_path: Path) -> None:
     assert "this is not a results folder" in gpusim("monitor", tmp_path, code=2).stderr
     assert "there is no such folder" in gpusim("monitor", tmp_path / "none", code=2).stderr
+
+
+# --- ranks
+
+
+@pytest.mark.slow
+def test_each_rank_has_metrics_of_its_own_and_the_straggler_is_told(tmp_path: Path) -> None:
+    path, metrics = tmp_path / "ranks.yaml", tmp_path / "m.om"
+    text = "question: Who is slow?\ntrace: gpt2-small-train\nprofile: hgx-h100\nparallel: data=2 tensor=2\nstragglers: 1=2\n"
+    path.write_text(text + "bounds: false\n")
+    said = gpusim("run", path, "-o", tmp_path / "out", "--no-figures", "--metrics", metrics).stdout
+    assert f"{metrics}: metrics of 1 run and 4 GPUs" in said
+    families = {f.name: f for f in text_string_to_metric_families(metrics.read_text("utf-8"))}
+    last = {s.labels["rank"]: s for s in families["gpusim_memory_reserved_bytes"].samples}
+    (result,) = load_folder(tmp_path / "out")
+    assert {rank: s.value for rank, s in last.items()} == {
+        str(i): rank.metrics["reserved_current_bytes"] for i, rank in enumerate(result.ranks)
+    }
+    assert {(s.labels["device"], s.labels["profile"]) for s in last.values()} == {(str(i), "hgx-h100") for i in range(4)}
+    fired = library.monitor(tmp_path / "out")
+    assert [(row["alert"], row["rank"]) for row in fired] == [("GpusimStraggler", "1")]
+    assert "GpusimStraggler" in gpusim("monitor", tmp_path / "out").stdout

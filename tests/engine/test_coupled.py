@@ -89,6 +89,34 @@ def test_waiting_for_other_members_is_the_collectives_time_and_no_stall() -> Non
     assert second.metrics["stall_ns"] == 0 and not (second.log["kind"] == log.STALL).any()
 
 
+def beside_a_collective(blocks: int, **choices: Any) -> list[tuple[int, int]]:
+    """Spans of a collective to 10,740 ns, of so many multiprocessors, and of a kernel that would take 10,800 on all 108."""
+    first, second = copies((COLLECTIVE, 10)), copies((COLLECTIVE, 10))
+    first.kernel(10_800, stream=1)
+    met = meeting(members=((0, 0), (1, 0)), blocks=blocks)
+    return spans(together(Connections({"between": 20.0}, meetings=[met]), first, second, **choices)[0])
+
+
+@pytest.mark.hand_worked
+def test_a_collective_takes_its_multiprocessors_from_kernels() -> None:
+    """A quarter of them for 10,740 ns, in which the kernel does 8055 of its 10,800."""
+    assert beside_a_collective(27) == [(0, 10_740), (0, 10_740 + 10_800 - 8055)]
+    assert beside_a_collective(0) == beside_a_collective(27, share="memory") == [(0, 10_740), (0, 10_800)]
+    assert beside_a_collective(27, active_thread_percentage=50)[1] == (0, 10_740 + 10_800 * 2 - 10_740 // 2)
+
+
+@pytest.mark.hand_worked
+def test_a_collective_waits_for_multiprocessors_that_a_kernel_keeps_and_so_do_the_others() -> None:
+    """A grid that is resident at once keeps all of them for 2000 ns."""
+    first, second = Steps(), copies((COLLECTIVE, 10))
+    first.kernel(2000, stream=1, launch="grid=108 block=1024 shared=100000")
+    first.carry(COLLECTIVE, 0, 10)
+    met = meeting(members=((0, 1), (1, 0)), blocks=1)
+    results = together(Connections({"between": 20.0}, meetings=[met]), first, second)
+    assert [spans(r)[-1] for r in results] == [(2000, 12_740), (0, 12_740)]
+    assert results[1].metrics["collective_wait_ns"] == 2000
+
+
 @pytest.mark.hand_worked
 def test_a_link_that_is_passed_twice_has_half_its_rate() -> None:
     results = together(Connections({"between": 8.0}, meetings=[meeting(route=("between", "between"))]), working(1), working(1))

@@ -31,7 +31,7 @@ GPT2 = Path(__file__).parents[2] / "traces" / "gpt2-small-train.npz"
 ])  # fmt: skip
 def test_a_fold_takes_the_time_of_all_ranks(machine: str, layout: RankLayout) -> None:
     trace, times = load_trace(GPT2), CollectiveTimes(build.load(machine))
-    gpus = placed(times.machine, layout.ranks)
+    gpus = placed(times, layout.ranks)
     profile = times.machine.profile(gpus[0])
     stages = [transforms.apply(trace, layout.transform(stage)) for stage in range(layout.pipeline)]
     works = [workload(stage, durations(stage, profile).ns) for stage in stages]

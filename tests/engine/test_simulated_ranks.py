@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 from hand_worked import machine
 
 from gpusim.engine.run.coupled import Coupled
+from gpusim.engine.run.paces import Pace, advance
 from gpusim.engine.run.simulate import prepared
-from gpusim.engine.state import NEVER
 from gpusim.machine.topology.connections import Connections, Meeting
 from gpusim.programs.ranks.layout import RankLayout
 from gpusim.programs.ranks.matching import matched
@@ -61,13 +63,17 @@ class StageProgram:
         self._events += 1
 
 
-def together(programs: list[Trace], layout: RankLayout, latency: int = 0) -> list[Result]:
+def together(
+    programs: list[Trace], layout: RankLayout, latency: int = 0, paces: Mapping[int, Pace] | None = None
+) -> list[Result]:
     runs = [prepared(program, machine(), place="device") for program in programs]
+    for rank in paces or {}:
+        runs[rank].simulation.own_durations()
     meetings = [
         Meeting(tuple(zip(one.ranks, one.operators, strict=True)), latency, one.size, 1e6, ("wire",))
         for one in matched(programs, layout.members)
     ]
-    Coupled([run.simulation for run in runs], Connections({"wire": 1e9}, meetings=meetings)).advance(NEVER)
+    advance(Coupled([run.simulation for run in runs], Connections({"wire": 1e9}, meetings=meetings)), runs, paces or {})
     return [run.result() for run in runs]
 
 
@@ -103,3 +109,33 @@ def test_ranks_of_a_data_parallel_group_wait_for_the_straggler() -> None:
     results = together(programs, RankLayout(data=4), latency=500)
     assert {r.metrics["makespan_ns"] for r in results} == {10 * (11_000 + 500 + 1)}
     assert [r.metrics.get("collective_wait_ns", 0) for r in results] == [10_000, 10_000, 10_000, 0]
+
+
+def kernels_then_sum(count: int) -> Trace:
+    build = TraceBuilder("rank")
+    for _ in range(count):
+        build.op("kernel", (), (), duration=10_000)
+    build.op("sum", (), (), read_bytes=8, activity=COLLECTIVE, exchange="all_reduce data 1000000")
+    return build.finish()
+
+
+@pytest.mark.hand_worked
+def test_kernels_that_start_while_a_rank_is_slow_take_longer() -> None:
+    """From 15,000 to 31,000 ns twice as long: kernels start at 0, 10,000, 20,000 (slow), 40,000 and 50,000 ns."""
+    slow = ((0, 1.0), (15_000, 2.0), (31_000, 1.0))
+    results = together([kernels_then_sum(5)] * 2, RankLayout(data=2), paces={1: slow})
+    assert [r.metrics["compute_busy_ns"] for r in results] == [50_000, 60_000]
+    assert [r.metrics.get("collective_wait_ns", 0) for r in results] == [10_000, 0]
+    assert {r.metrics["makespan_ns"] for r in results} == {60_001}
+
+
+@pytest.mark.hand_worked
+def test_a_kernel_that_starts_at_the_time_of_a_change_has_the_new_pace_and_one_before_keeps_its_own() -> None:
+    """The third kernel starts at 20,000 ns; with a change 1 ns later the fourth is the first that is slow."""
+    for time, busy in ((20_000, 65_000), (20_001, 60_000)):
+        first, _ = together([kernels_then_sum(5)] * 2, RankLayout(data=2), paces={0: ((0, 1.0), (time, 1.5))})
+        assert first.metrics["compute_busy_ns"] == busy
+    same = together([kernels_then_sum(5)] * 2, RankLayout(data=2), paces={0: ((0, 1.5),)})
+    assert [r.metrics["compute_busy_ns"] for r in same] == [75_000, 50_000], "the ranks have one program, and not one pace"
+    late = together([kernels_then_sum(2)] * 2, RankLayout(data=2), paces={0: ((0, 1.0), (10**9, 3.0))})
+    assert {r.metrics["makespan_ns"] for r in late} == {20_001}, "a change after the end changes nothing"

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from gpusim import check, simulate
+from gpusim.base.errors import GpusimError
 from gpusim.cli.app import app
 from gpusim.results.folder import load_folder
 
+ROOT = Path(__file__).parents[2]
 YAML = """
 question: How is it divided?
 trace: gpt2-small-train
@@ -18,6 +23,12 @@ parallel: {parallel}
 bounds: {bounds}
 """
 BLAMED = [
+    ({"parallel": "data=2\nplacement: paced"}, "e.yaml:6:12: placement: there is no placement policy 'paced'"),
+    ({"parallel": "data=2\nplacement: gpu0 gpu9"}, "e.yaml:6:12: machine 'hgx-h100' has no GPU 'gpu9'"),
+    ({"parallel": "data=2\nplacement: packed(n=3)"}, "e.yaml:6:12: placement: policy 'packed' has no parameter 'n'"),
+    ({"parallel": "data=2\nfold: true\nstragglers: 1=1.1"}, "e.yaml:6:7: ranks that are slower than others are not like them"),
+    ({"parallel": "none\nfold: true", "profile": "l4"}, "e.yaml:6:7: there are no ranks to fold"),
+    ({"parallel": "tensor=8"}, "e.yaml:5:11: tensor=8 does not divide the 12 attention heads of gpt2-small-train"),
     ({"parallel": "data=16"}, "16 ranks do not fit machine 'hgx-h100', which has 8 GPUs"),
     ({"parallel": "none"}, "hgx-h100 has 8 GPUs: say how the program is divided over them"),
     ({"profile": "l4"}, "data=8 is a program of 8 ranks, and l4 is one GPU"),
@@ -69,6 +80,67 @@ def test_a_run_keeps_what_each_rank_did(tmp_path: Path) -> None:
         assert run.metrics["reserved_peak_bytes"] == max(r.metrics["reserved_peak_bytes"] for r in run.ranks)
         assert run.metrics["collective_bytes"] == sum(r.metrics["collective_bytes"] for r in run.ranks) > 0
     assert pipeline.ranks[1].timeline["time_ns"].size
+
+
+@pytest.mark.slow
+def test_ranks_are_placed_by_a_policy_of_ones_own_as_the_documents_show_it(tmp_path: Path) -> None:
+    """GPUs 0 and 3 of a DGX-1 are the first with two links between them; the run is checked where they were."""
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "policies.md").read_text("utf-8"), re.S | re.M)
+    (tmp_path / "mine.py").write_text(next(block for block in blocks if "@policy.placement" in block))
+    path = experiment(tmp_path, profile="dgx-1-v100", parallel="data=2")
+    path.write_text(f"{path.read_text()}use: [mine.py]\nplacement: [fastest_pair, by_topology, gpu5 gpu2]\n")
+    done = gpusim("run", path, "-o", tmp_path / "out", "--no-figures", "--log")
+    assert done.exit_code == 0, done.output
+    placed = {r.spec["placement"]: [rank.spec["gpu"] for rank in r.ranks] for r in load_folder(tmp_path / "out")}
+    assert placed == {"fastest_pair": ["gpu0", "gpu3"], "by_topology": placed["by_topology"], "gpu5 gpu2": ["gpu5", "gpu2"]}
+    checked = gpusim("check", tmp_path / "out")
+    assert checked.exit_code == 0, checked.output
+    (tmp_path / "mine.py").write_text((tmp_path / "mine.py").read_text().replace("return [a, b,", "return [b, a,"))
+    again = gpusim("run", path, "-o", tmp_path / "out", "--no-figures", "--log")
+    assert "1 runs executed" in again.output or "1 run executed" in again.output, again.output
+
+
+@pytest.mark.slow
+@pytest.mark.agreement
+@pytest.mark.parametrize(("machine", "layout", "placement"), [
+    ("hgx-h100", "data=8 zero=3", "packed"), ("hgx-h100", "data=2 tensor=2 pipeline=2 microbatches=4", "packed"),
+    ("2 x hgx-h100 over roce", "data=4 tensor=4", "packed"), ("dgx-1-v100", "data=4 tensor=2", "by_topology"),
+])  # fmt: skip
+def test_a_fold_has_the_result_of_all_ranks(machine: str, layout: str, placement: str) -> None:
+    said: dict[str, Any] = {"on": machine, "parallel": layout, "placement": placement, "bounds": False}
+    whole, folded = (simulate("gpt2-small-train", **said, fold=fold) for fold in (False, True))
+    assert folded.spec["fold"] == "True" and len(folded.ranks) == len(whole.ranks)
+    for a, b in zip((whole, *whole.ranks), (folded, *folded.ranks), strict=True):
+        assert a.metrics.keys() == b.metrics.keys() and a.spec.get("gpu") == b.spec.get("gpu")
+        for name, value in a.metrics.items():
+            assert b.metrics[name] == pytest.approx(value, rel=1e-3), name
+
+
+@pytest.mark.slow
+def test_the_log_of_a_fold_is_that_of_a_right_run_of_all_ranks() -> None:
+    result = simulate("gpt2-small-train", on="hgx-h100", parallel="data=4 tensor=2", bounds=False, fold=True, log=True)
+    assert check(result).ok is True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"on": "dgx-1-v100"}, "all_reduce of .* bytes takes ranks 0,1 .* ns and ranks 2,3"),
+        ({"on": "hgx-h100", "memory": "60 %", "parallel": "data=2"}, "rank 0 copies from or to its host"),
+        ({"on": "hgx-h100", "stragglers": "0=1.1"}, "differ in their kernels' times"),
+    ],
+)
+def test_ranks_that_are_not_alike_are_not_folded(changes: dict[str, str], said: str) -> None:
+    with pytest.raises(GpusimError, match=f"the ranks cannot be folded: .*{said}"):
+        simulate("gpt2-small-train", **{"parallel": "data=4 tensor=2", "bounds": False, "fold": True, **changes})
+
+
+@pytest.mark.slow
+def test_a_fold_that_runs_out_of_memory_says_what_all_ranks_say() -> None:
+    said: dict[str, Any] = {"on": "hgx-h100", "parallel": "data=2", "memory": "1 %", "bounds": False}
+    whole, folded = (simulate("gpt2-small-train", **said, fold=fold) for fold in (False, True))
+    assert whole.outcome == folded.outcome == "oom" and [r.outcome for r in whole.ranks] == [r.outcome for r in folded.ranks]
 
 
 @pytest.mark.slow

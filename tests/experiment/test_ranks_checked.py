@@ -27,7 +27,7 @@ trace: {TRACE}
 profile: {MACHINE}
 memory: 60 %
 parallel: [data=2, "pipeline=2 microbatches=2"]
-stragglers: [none, "1=1.2"]
+stragglers: [none, "1=1.2", "1=1.5@5ms..20ms", clocks.csv]
 bounds: false
 """
 
@@ -36,10 +36,11 @@ bounds: false
 def test_kept_runs_of_ranks_are_right(tmp_path: Path) -> None:
     path, out, runner = tmp_path / "e.yaml", tmp_path / "out", CliRunner()
     path.write_text(YAML)
+    (tmp_path / "clocks.csv").write_text("time_ms,0,gpu1\n2,0.9,1\n4,0.8,0.95\n30,1,1\n")
     assert runner.invoke(app, ["run", str(path), "-o", str(out), "--log", "--no-figures"]).exit_code == 0
     done = runner.invoke(app, ["check", str(out)])
-    assert (done.exit_code, done.stdout) == (0, "4 runs are right, 0 wrong, 0 without an event log\n")
-    assert [report.ok for report in gpusim.check(gpusim.load_results(out))] == [True] * 4
+    assert (done.exit_code, done.stdout) == (0, "8 runs are right, 0 wrong, 0 without an event log\n")
+    assert [report.ok for report in gpusim.check(gpusim.load_results(out))] == [True] * 8
 
 
 @lru_cache

@@ -102,6 +102,19 @@ def test_a_run_on_a_machine_with_others_is_not_right_alone() -> None:
 # --- planted mistakes -----------------------------------------------------------------------------------------------------
 
 
+def test_a_collective_that_takes_other_multiprocessors_than_its_meeting_says_is_found() -> None:
+    first, second = copies((COLLECTIVE, 10)), copies((COLLECTIVE, 10))
+    first.kernel(10_800, stream=1)
+
+    def between(blocks: int) -> Connections:
+        return Connections({"between": 20.0}, meetings=[meeting(members=((0, 0), (1, 0)), blocks=blocks)])
+
+    ran = played(between(27), first, second)
+    assert said(ran.checked()) == ["", ""]
+    found = said(ran.checked(between=between(0)))[0]
+    assert "operator 1, takes 13485 ns; expected 10800 ns: its duration on this machine" in found
+
+
 def test_a_meeting_that_ends_later_in_one_log_is_found() -> None:
     ran = waiting()
     for rank in (0, 1):

@@ -10,7 +10,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pytest
-from made_results import GIB, MS, faulting, heap_log, run, sweep
+from made_results import GIB, MS, faulting, heap_log, ranked, run, sweep
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.ft2font import FT2Font
@@ -66,6 +66,7 @@ GROUPS = {
     "allocators": allocators(),
     "faulting": [faulting(profile=name) for name in ("A100", "T4")],
     "unified": oversubscribed("A100", "GH200"),
+    "ranked": [ranked(link_bytes={"gpu0>gpu3": 10**6})],
     "bare": [run(timeline=False), run("fifo", timeline=False)],
 }
 
@@ -99,6 +100,7 @@ def test_a_figure_is_as_high_as_its_bars_need(name, count):
 def test_no_legend_lies_over_a_panel_and_no_text_leaves_the_figure(name):
     others = {
         "fragmentation": "allocators", "address_map": "allocators", "oversubscription": "unified", "fault_map": "faulting",
+        "links": "ranked", "ranks_memory": "ranked",
     }  # fmt: skip
     figure = figures.draw(name, GROUPS[others.get(name, "many")])
     figure.canvas.draw()

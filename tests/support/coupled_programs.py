@@ -120,7 +120,7 @@ def with_meetings(traces: list[Trace], count: int, rng: Any) -> tuple[list[Trace
         route = tuple(links[i] for i in rng.integers(0, len(links), int(rng.integers(1, 5))))
         members = tuple((p, last[p]) for p in who)
         latency, sent, rate = int(rng.integers(1, 20_000)), float(rng.choice([0, 1000, 1 << 20, 1 << 24])), rng.uniform(1, 60)
-        meetings.append(Meeting(members, latency, sent, float(rate), route))
+        meetings.append(Meeting(members, latency, sent, float(rate), route, blocks=int(rng.choice([0, 1, 4, 12]))))
     return [replace(trace, activity=of) for trace, of in zip(traces, activity, strict=True)], meetings
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from gpusim.results import fault_picture as picture
 from gpusim.results import faults as report
 from gpusim.results.log import CREATE, LOG, PLACE, RESERVE, UNPLACE
+from gpusim.results.ranks import of_all
 from gpusim.results.result import Result
 
 GIB = 2**30
@@ -117,3 +118,18 @@ def heap_log():
         rows.append((unit * MS, PLACE, unit, 0, unit * GIB, GIB))
     rows += [(40 * MS, UNPLACE, unit, 0, unit * GIB, GIB) for unit in range(0, 8, 2)]
     return np.array(rows, LOG)
+
+
+def rank_of_run(held, capacity=10 * GIB):
+    """One that holds so many bytes from 0, 1, 2 ms on, to 4 ms."""
+    time = np.arange(len(held)) * MS
+    spec = {"trace": "made", "profile": "dgx-1-v100", "capacity": capacity, "parallel": "data=4"}
+    levels = ("reserved_bytes", "allocated_bytes", "requested_bytes", "host_bytes")
+    timeline = {"time_ns": time, "op": np.arange(len(held)), **dict.fromkeys(levels, np.array(held))}
+    return Result(spec, "finished", {"makespan_ns": 4 * MS, "reserved_peak_bytes": max(held)}, timeline=timeline)
+
+
+def ranked(**said):
+    """Three equal ranks and one that holds more."""
+    made = of_all([rank_of_run([GIB, 2 * GIB])] * 3 + [rank_of_run([GIB, 5 * GIB, 4 * GIB], 8 * GIB)])
+    return replace(made, spec={**made.spec, **said})

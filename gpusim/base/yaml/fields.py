@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, Field, StrictInt, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from gpusim.base.errors import GpusimError
+from gpusim.base.errors import ConfigError, GpusimError
 from gpusim.base.units import BYTES, FLOPS, FRACTION, FREQUENCY, POWER, RATE, TIME, Kind, parse
 
 # Unknown keys are refused.  Models are frozen pydantic dataclasses: plain values that may call a field `copy`.
@@ -28,7 +28,8 @@ def checked(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         try:
             return function(value)
         except GpusimError as error:
-            raise refuse(f"{error.where}: {error.message}" if error.where else error.message, error.hint) from None
+            where = error.problems[0].where if isinstance(error, ConfigError) and error.problems else error.where
+            raise refuse(f"{where}: {error.message}" if where else error.message, error.hint) from None
 
     return validate
 

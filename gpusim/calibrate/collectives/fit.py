@@ -69,7 +69,7 @@ ESTIMATED = {  # fabric -> its numbers -> whose they are, and of which name wher
     "rdma": {"straight": "rdma.share"},
     "slingshot": {"straight": "slingshot.share"},
     "tcpx": {"straight": "tcpx.share", "quick": "rdma"},
-    "tcp": {"share": "rdma", "straight": "rdma.share", "quick": "rdma", "wait": "rdma"},
+    "tcp": {"share": "rdma", "straight": "rdma.share", "quick": "rdma", "wait": "rdma", "latency": "rdma"},
 }  # fmt: skip
 NEXT = {
     "nvlink1": "nvlink3", "nvlink3": "nvlink4", "nvlink4": "nvlink5", "nvlink5": "nvlink4", "slingshot": "rdma", "tcpx": "rdma",
@@ -79,10 +79,13 @@ _NVLINKS = ("nvlink1", "nvlink2", "nvlink3", "nvlink4", "nvlink5")
 STATED = {
     ("nvlink4", "share"): (370 / 376.27, "rings of H100s reach 370 GB/s (NVIDIA in github.com/NVIDIA/nccl-tests/issues/212)"),
     ("pcie", "quick"): (1.0, "NCCL's estimate"),
+    ("rdma", "latency"): (1.83, "InfiniBand of the machines whose small messages were measured (hgx-h100, hgx-b200)"),
+    ("slingshot", "latency"): (2.0, "the measured machine's (gh200-x4)"),
+    ("tcpx", "latency"): (10.0, "the measured machine's (a3-high)"),
     **{(name, "straight"): (1.0, "sends of A100s on NVSwitch reach 254 of 274 GB/s with their latency") for name in _NVLINKS},
 }
 """Numbers that somebody states -> the number and where."""
-_DEFAULTS = {"pair": None, "straight": 1.0, "reduced": 1.0, "chunk": 0.0, "relay": 0.0}
+_DEFAULTS = {"pair": None, "latency": None, "straight": 1.0, "reduced": 1.0, "chunk": 0.0, "relay": 0.0}
 NOISY = "vidur"
 """Of a source: three times each, of which many below 1 MiB fall while the message grows; the fit does not see these."""
 

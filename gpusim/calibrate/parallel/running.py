@@ -82,7 +82,7 @@ def _all(case: ParallelCase, stages: Sequence[Trace], most: int) -> StepTime:
 
 def _run(case: ParallelCase, stages: Sequence[Trace], most: int) -> list[Result]:
     collectives, layout = _collectives(case.machine), case.degrees
-    gpus = placed(collectives.machine, layout.ranks)
+    gpus = placed(collectives, layout.ranks)
     profile = collectives.machine.profile(gpus[0])
     works = [workload(trace, durations(alone(trace, ("copies", "sms")), profile).ns) for trace in stages]
 

@@ -75,7 +75,8 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
     """For people: times with units, and how far the run was."""
     at = row["first_ns"]
     return {
-        "run": row["run"], "trace": row["trace"], "machine": row["profile"], "policy": row["policy"], "alert": row["alert"],
+        "run": row["run"], "trace": row["trace"], "machine": row["profile"], "policy": row["policy"],
+        **({"rank": row["rank"]} if "rank" in row else {}), "alert": row["alert"],
         "severity": row["severity"], "first at": show(at, TIME), "of": show(row["makespan_ns"], TIME),
         "outcome": row["outcome"],
     }  # fmt: skip

@@ -22,7 +22,8 @@ def verb(
             "--figure",
             help="Only this one; default: those of the experiment. Repeatable. One of policy_comparison, memory_over_time, "
             "heat_map, pareto, distribution, time_breakdown, traffic, oversubscription, fault_map, fragmentation, "
-            "roofline; of runs with an event log address_map, swimlane, durations.",
+            "roofline; of runs of several ranks links, ranks_memory; of runs with an event log address_map, swimlane, "
+            "durations.",
         ),
     ] = None,
     out: Annotated[Path | None, output("The folder of the figures; default: figures/ of the results.")] = None,

@@ -15,7 +15,7 @@ from gpusim.engine import state
 from gpusim.engine.fabric.loop import RUN, run_coupled
 from gpusim.engine.fabric.tables import RENDEZVOUS, Fabric
 from gpusim.engine.host.island import run_until
-from gpusim.engine.run import lent
+from gpusim.engine.run import lent, tables
 from gpusim.engine.run.side_by_side import SideBySide, guarded
 from gpusim.engine.run.simulate import Simulation
 from gpusim.engine.state import PROCESSES, Processes
@@ -35,6 +35,8 @@ class Coupled(SideBySide):
         meets = _meets([len(simulation.program.duration) for simulation in simulations], between.meetings)
         for simulation, starts, mine in zip(simulations, meets.starts, meets.operators, strict=True):
             simulation.program = _with_meetings(simulation.program, starts, mine)
+        for p, simulation in enumerate(simulations):
+            _take_processors(simulation, p, between.meetings)
         super().__init__(simulations, lookahead=0)
         rows, coming = self.processes.rows, self.processes.next
         each = [Processes(rows[p : p + 1], coming[p : p + 1], table(1, state.TURN)) for p in range(len(simulations))]
@@ -125,6 +127,16 @@ def _reroute(simulation: Simulation, passed: Sequence[Sequence[int]], routes: li
         routes += [i for own in route[first:end] for i in passed[own]]
         way["route_end"] = len(routes)
         routes += [passed[own][0] for own in route[end : end + memory]]
+
+
+def _take_processors(simulation: Simulation, p: int, meetings: Sequence[Meeting]) -> None:
+    """The collectives of the p-th program take the multiprocessors that their meetings say, of several the most."""
+    blocks: dict[int, int] = {}
+    for meeting in meetings:
+        blocks |= {operator: max(meeting.blocks, blocks.get(operator, 0)) for q, operator in meeting.members if q == p}
+    simulation.program = tables.with_collectives(
+        simulation.program, simulation.island, simulation.work.trace, simulation.shared, blocks
+    )
 
 
 class _Meets(NamedTuple):

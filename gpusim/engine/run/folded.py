@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import isclose
 from typing import Any
 
 import numpy as np
 
+from gpusim.base.errors import GpusimError
 from gpusim.engine import state
 from gpusim.engine.run.coupled import Coupled
-from gpusim.engine.run.ranks import FlowOf
+from gpusim.engine.run.ranks import FlowOf, meeting
 from gpusim.engine.run.simulate import prepared
 from gpusim.machine.profile import Profile
+from gpusim.machine.topology import transfers
 from gpusim.machine.topology.connections import Connections, Meeting
 from gpusim.machine.topology.sharing import SharedLinks, shared
 from gpusim.machine.topology.topology import Topology
@@ -37,11 +40,13 @@ def simulate_folded(
 
     The ranks of a stage have one program on GPUs of one profile, so that none waits for another of them, and groups that work
     in the same way on other GPUs do so at the same time: the flow of a collective has the links of all of them.
+
+    Raises GpusimError where the links of such groups differ.
     """
     first = [layout.rank(0, 0, stage) for stage in range(layout.pipeline)]
     runs = [prepared(work.trace, profile, work=work, **choices) for work, profile in zip(works, profiles, strict=True)]
     links = shared(machine, [gpus[rank] for rank in first])
-    fold = _Fold(layout, gpus, links, flow_of, _near(machine, [gpus[rank] for rank in first]))
+    fold = _Fold(layout, gpus, links, flow_of, _near(machine, [gpus[rank] for rank in first]), transfers.rates(machine))
     meetings = [meeting for p, run in enumerate(runs) for meeting in fold.collectives(p, run.planned.work)]
     meetings += fold.sends([run.planned.work for run in runs])
     coupled = Coupled([run.simulation for run in runs], Connections(links.rates, links.beyond, meetings))
@@ -53,10 +58,11 @@ class _Fold:
     """The flows of groups that stand for all like them, each made once."""
 
     def __init__(
-        self, layout: RankLayout, gpus: Sequence[str], links: SharedLinks, flow_of: FlowOf, near: frozenset[str]
-    ) -> None:
+        self, layout: RankLayout, gpus: Sequence[str], links: SharedLinks, flow_of: FlowOf, near: frozenset[str],
+        rates: Mapping[str, float],
+    ) -> None:  # fmt: skip
         self.layout, self.gpus, self.links, self.flow_of = layout, gpus, links, flow_of
-        self.near = near
+        self.near, self.rates = near, rates
         self._found: dict[tuple[int, str], tuple[tuple[int, ...], ...]] = {}
         self._known: dict[tuple[str, int, tuple[tuple[int, ...], ...]], LinkFlow] = {}
 
@@ -102,9 +108,7 @@ class _Fold:
         key = kind, size, groups
         if key not in self._known:
             self._known[key] = self._flow(kind, size, groups)
-        flow = self._known[key]
-        name = f"{kind} of {size} bytes"
-        return Meeting(members, round(flow.latency), flow.size, flow.rate, self.links.route(flow.links), name)
+        return meeting(kind, size, members, self._known[key], self.links)
 
     def _flow(self, kind: str, size: int, groups: tuple[tuple[int, ...], ...]) -> LinkFlow:
         """The flow of the first group, over the links that all of them pass in this time.
@@ -112,11 +116,36 @@ class _Fold:
         Links of hosts without a simulated rank are left out: what passes them passes the same link of one that has.
         """
         flows = [self.flow_of(kind, size, [self.gpus[rank] for rank in group]) for group in groups]
+        self._alike(kind, size, groups, flows)
         slowest = min(flows, key=lambda flow: flow.rate)
         passed: Counter[str] = Counter()
         for flow in flows:
             passed.update(name for name in flow.links if name in self.near)
         return slowest._replace(links=tuple(passed.elements()))
+
+
+    def _alike(self, kind: str, size: int, groups: Sequence[tuple[int, ...]], flows: Sequence[LinkFlow]) -> None:
+        """Raises GpusimError where one of the groups, with all others beside it, has other links than the first."""
+        load = Counter(name for flow in flows for name in flow.links)
+        rates = [min([flow.rate, *(self.rates[name] / load[name] for name in flow.links)]) for flow in flows]
+        times = [flow.latency + flow.size / rate for flow, rate in zip(flows, rates, strict=True)]
+        for group, time in zip(groups, times, strict=True):
+            if not isclose(time, times[0], rel_tol=ALIKE):
+                others = f"ranks {_named(group)} {time:.0f}"
+                raise unlike(f"{kind} of {size} bytes takes ranks {_named(groups[0])} {times[0]:.0f} ns and {others}")
+
+
+ALIKE = 1e-3
+"""Share by which times of groups that stand for each other may differ."""
+
+
+def unlike(why: str) -> GpusimError:
+    """Of ranks of which none stands for the others."""
+    return GpusimError(f"the ranks cannot be folded: {why}", hint="leave out fold: then all of them are simulated")
+
+
+def _named(ranks: Sequence[int]) -> str:
+    return ",".join(map(str, ranks))
 
 
 def _near(machine: Topology, gpus: Sequence[str]) -> frozenset[str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gpusim.engine import state
 from gpusim.engine.run.coupled import Coupled
+from gpusim.engine.run.paces import Pace, advance
 from gpusim.engine.run.simulate import prepared
 from gpusim.machine.profile import Profile
 from gpusim.machine.tiers import DEFAULT
@@ -18,6 +18,7 @@ from gpusim.machine.topology.transfers import LinkFlow
 from gpusim.programs.ranks.matching import Matched, Members, matched
 from gpusim.programs.ranks.order import check_order
 from gpusim.results.result import Result
+from gpusim.trace.exchanges import RECEIVE, SEND
 from gpusim.trace.trace import Trace
 from gpusim.trace.workload import Workload
 
@@ -27,13 +28,14 @@ FlowOf = Callable[[Any, int, Sequence[str]], LinkFlow]
 
 def simulate_ranks(
     works: Sequence[Workload], profiles: Sequence[Profile], machine: Topology, gpus: Sequence[str], members: Members,
-    flow_of: FlowOf, **choices: Any,
+    flow_of: FlowOf, paces: Mapping[int, Pace] | None = None, **choices: Any,
 ) -> list[Result]:  # fmt: skip
     """Replay the program of each rank on its GPU; what they exchange flows over the machine's links.
 
     works     the program of each rank, with the times of its kernels there; equal ranks may have one object
     profiles  the GPU of each rank, with its part of the host's memory
     others    as in `connections`
+    paces     of ranks whose kernels take longer or shorter from some time on
     choices   policies, memory, seed and log, as `simulate.prepared` takes them, the same for all ranks
 
     Raises GpusimError for ranks that wait for each other for ever; TraceError where their exchanges do not match.
@@ -44,8 +46,11 @@ def simulate_ranks(
         for p, (work, profile) in enumerate(zip(works, profiles, strict=True))
     ]
     between = connections([run.planned.work.trace for run in runs], machine, gpus, members, flow_of, lent)
+    of_ranks = paces or {}
+    for rank in of_ranks:
+        runs[rank].simulation.own_durations()
     coupled = Coupled([run.simulation for run in runs], between)
-    coupled.advance(state.NEVER)
+    advance(coupled, runs, of_ranks)
     return [run.result() for run in runs]
 
 
@@ -73,5 +78,15 @@ def connections(
 def _meeting(one: Matched, gpus: Sequence[str], links: SharedLinks, flow_of: FlowOf) -> Meeting:
     flow = flow_of(one.kind, one.size, [gpus[rank] for rank in one.ranks])
     members = tuple((rank, operator) for rank, operator in zip(one.ranks, one.operators, strict=True) if operator >= 0)
-    name = f"{one.kind} of {one.size} bytes"
-    return Meeting(members, round(flow.latency), flow.size, flow.rate, links.route(flow.links), name)
+    return meeting(one.kind, one.size, members, flow, links)
+
+
+def meeting(kind: str, size: int, members: tuple[tuple[int, int], ...], flow: LinkFlow, links: SharedLinks) -> Meeting:
+    """Of what flows when these (rank, operator) meet.
+
+    Sends and receives take no multiprocessors: programs issue them when nothing else is left to do, and wait for them at once,
+    while here a receive may be issued long before and would hold them until then.
+    """
+    blocks = 0 if kind in (SEND, RECEIVE) else flow.blocks
+    name = f"{kind} of {size} bytes"
+    return Meeting(members, round(flow.latency), flow.size, flow.rate, links.route(flow.links), name, blocks)

@@ -89,6 +89,11 @@ class Simulation:
             "host": int(self.island.tenants[0]["below"]),
         }
 
+    def own_durations(self) -> None:
+        """Its kernels' durations and needs are its own from now on, which other runs of the workload do not share."""
+        program = self.program
+        self.program = program._replace(duration=program.duration.copy(), need=program.need.copy())
+
     def advance(self, until: int) -> int:
         """Run the program up to `until` ns, serving what it asks for; returns why it stopped (engine.state)."""
         while self.reason != state.HOST_OUT_OF_MEMORY:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -26,6 +27,7 @@ from gpusim.engine.state import (
     PolicyVerbs,
 )
 from gpusim.machine.constants import Machine
+from gpusim.machine.kernels import needs as needed
 from gpusim.machine.kernels.needs import KernelNeeds
 from gpusim.machine.sharing import ENGINES, MEMORY, SMS
 from gpusim.machine.transfer_times import calls, host_bytes, waits
@@ -178,6 +180,15 @@ def _units(work: Workload, codec: Codec | None, planned: Schedule, chosen: Chose
     if "stage" in chosen.evict.facts:
         unit["stage"] = stages(work.trace)
     return unit
+
+
+def with_collectives(program: Any, island: Any, trace: tr.Trace, shared: Shared, blocks: Mapping[int, int]) -> Any:
+    """The program whose collectives take so many multiprocessors, by operator; its device shares them from now on."""
+    if shared.needs is None or not blocks:
+        return program
+    needs = needed.with_collectives(shared.needs, trace, blocks)
+    island.devices["shares_sms"] = SMS in shared.words and _contended(trace, needs)
+    return program._replace(sms=needs.sms)
 
 
 def _contended(trace: tr.Trace, needs: KernelNeeds) -> bool:

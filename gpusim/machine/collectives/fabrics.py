@@ -42,6 +42,8 @@ class CollectiveFabric:
     """Time of a step in protocol LL, as a multiple of what NCCL's estimate says."""
     wait: Positive
     """Time of the start and of a step in the other protocols, likewise."""
+    latency: Positive | None = None
+    """us of the network over which its steps were measured: on one of another latency each takes longer or shorter by that."""
     chunk: Annotated[float, Field(ge=0)] = 0.0
     """Bytes of a message that NVSwitches reduce before the first of them go on."""
     relay: Annotated[float, Field(ge=0)] = 0.0

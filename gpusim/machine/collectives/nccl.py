@@ -106,8 +106,7 @@ def ways(who: Communicator, collective: Collective) -> Iterator[NcclEstimate]:
             if protocol != "LL128" or (who.ll128 and who.nvlink and who.capability >= 70):
                 rate = _rate(who, collective, algorithm, protocol)
                 if rate > 0:
-                    latency = sum(latency_parts(who, collective, algorithm, protocol))
-                    yield NcclEstimate(algorithm, protocol, latency, rate)
+                    yield NcclEstimate(algorithm, protocol, latency_parts(who, collective, algorithm, protocol).total, rate)
 
 
 def time(who: Communicator, collective: Collective, way: NcclEstimate, size: int) -> float:
@@ -202,11 +201,18 @@ def _switch_rate(who: Communicator, collective: Collective, algorithm: Algorithm
 
 
 class LatencyParts(NamedTuple):
-    """us of the start, of the steps within the nodes, and of those between them."""
+    """us of the start, of the steps within the nodes, and of those between them; `crossings`: how many times the latter wait
+    for the network."""
 
     base: float
     within: float = 0.0
     between: float = 0.0
+    crossings: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """us of all."""
+        return self.base + self.within + self.between
 
 
 def latency_parts(who: Communicator, collective: Collective, algorithm: Algorithm, protocol: Protocol) -> LatencyParts:
@@ -218,16 +224,21 @@ def latency_parts(who: Communicator, collective: Collective, algorithm: Algorith
         return constants.STEP_LATENCY[where, of][at]
 
     base, within = constants.BASE_LATENCY[algorithm][at], step(medium)
-    nic = who.nic_latency * (2 if protocol == "Simple" else 1)
-    between = step("net", "Tree" if who.ranks_per_node == 1 else algorithm) + nic
-    doublings = floor(log2(who.nodes))
+    between = step("net", "Tree" if who.ranks_per_node == 1 else algorithm) + who.nic_latency * _waits(protocol)
+    doublings, waits = floor(log2(who.nodes)), _waits(protocol)
     if algorithm == "Ring":
         return _ring_latency(who, collective, protocol, LatencyParts(base, within, between))
     if algorithm == "Tree":
-        return LatencyParts(base, 2 * (who.ranks_per_node - 1) * within, 2 * doublings * between)
+        return LatencyParts(base, 2 * (who.ranks_per_node - 1) * within, 2 * doublings * between, 2 * doublings * waits)
     if algorithm == "PAT":
-        return LatencyParts(base, 2.8 * who.ranks, doublings * between / 3.5)
-    return LatencyParts(base, within, 2 * doublings * between if algorithm == "NVLSTree" else 0)
+        return LatencyParts(base, 2.8 * who.ranks, doublings * between / 3.5, doublings / 3.5 * waits)
+    count = 2 * doublings if algorithm == "NVLSTree" else 0
+    return LatencyParts(base, within, count * between, count * waits)
+
+
+def _waits(protocol: Protocol) -> int:
+    """How many times a step between nodes waits for the network, as the estimate counts a card's latency."""
+    return 2 if protocol == "Simple" else 1
 
 
 def _ring_latency(who: Communicator, collective: Collective, protocol: Protocol, one: LatencyParts) -> LatencyParts:
@@ -238,7 +249,8 @@ def _ring_latency(who: Communicator, collective: Collective, protocol: Protocol,
         piped = who.same_rings
         of: Algorithm = "Tree" if protocol == "Simple" and not piped else "Ring"
         passed = constants.STEP_LATENCY[medium, of][PROTOCOLS.index(protocol)] * (1 if piped else count)
-        return LatencyParts(one.base, 0, passed) if who.nodes > 1 else LatencyParts(one.base, passed)
+        return LatencyParts(one.base, 0, passed, _waits(protocol)) if who.nodes > 1 else LatencyParts(one.base, passed)
     overhead = 0.0 if who.nodes == 1 else (2.0 if who.cpu == "amd" else 1.0) * (3 if protocol == "Simple" else 1)
     crossings = (who.nodes - 1) * (2 if collective == "AllReduce" else 1)
-    return LatencyParts(one.base, (count - crossings) * max(one.within, overhead), crossings * one.between)
+    within = (count - crossings) * max(one.within, overhead)
+    return LatencyParts(one.base, within, crossings * one.between, crossings * _waits(protocol))

@@ -44,7 +44,6 @@ class CollectiveTime:
 
     flow       what a Meeting of the engine is made of
     algorithm, protocol   as NCCL's estimate chooses; a send and an all-to-all have no algorithm
-    blocks     multiprocessors that it takes from each GPU
     ns         how long it takes while nothing else uses its links
     estimate   ns that NCCL itself expects; None: it estimates no such collective
     spread     between which multiples of `ns` eight of ten measured times are
@@ -53,10 +52,14 @@ class CollectiveTime:
     flow: LinkFlow
     algorithm: Algorithm | None
     protocol: Protocol
-    blocks: int
     ns: float
     estimate: float | None
     spread: tuple[float, float]
+
+    @property
+    def blocks(self) -> int:
+        """Multiprocessors that it takes from each GPU."""
+        return self.flow.blocks
 
 
 @dataclass
@@ -111,11 +114,10 @@ class CollectiveTimes:
         rate = min(self._rate(found, kind, graph.ranks), limit * found.unit * WIRE[way.protocol])
         rate *= told / (told + self._first(graph, kind, way.algorithm, size))
         latency = self._latency(graph, parts, way.protocol == "LL")
-        flow = LinkFlow(latency, size * found.unit * WIRE[way.protocol], rate, found.links)
-        return CollectiveTime(
-            flow, way.algorithm, way.protocol, graph.blocks(way.algorithm, way.protocol, size), self.alone(flow),
-            1e3 * nccl.time(who, collective, way, told), fabrics.spread(size),
-        )  # fmt: skip
+        blocks = graph.blocks(way.algorithm, way.protocol, size)
+        flow = LinkFlow(latency, size * found.unit * WIRE[way.protocol], rate, found.links, blocks)
+        estimate = 1e3 * nccl.time(who, collective, way, told)
+        return CollectiveTime(flow, way.algorithm, way.protocol, self.alone(flow), estimate, fabrics.spread(size))
 
     def _first(self, graph: CollectiveGraph, kind: Kind, algorithm: Algorithm, size: int) -> float:
         """Bytes of the message that pass a link before the last GPU has any: chunks go from GPU to GPU, one after the other."""
@@ -138,9 +140,9 @@ class CollectiveTimes:
         pair = self.graph(ends) if len(gpus) > 1 else graph
         latency = self._latency(pair, nccl.latency_parts(pair.communicator, "AllGather", "Ring", protocol), True)
         found = self._passing(kind, None, gpus)
-        flow = LinkFlow(latency, size * found.unit * WIRE[protocol], self._rate(found, kind, graph.ranks), found.links)
-        blocks = graph.blocks("Ring", protocol, size)
-        return CollectiveTime(flow, None, protocol, blocks, self.alone(flow), None, fabrics.spread(size))
+        rate, blocks = self._rate(found, kind, graph.ranks), graph.blocks("Ring", protocol, size)
+        flow = LinkFlow(latency, size * found.unit * WIRE[protocol], rate, found.links, blocks)
+        return CollectiveTime(flow, None, protocol, self.alone(flow), None, fabrics.spread(size))
 
     def _passing(self, kind: Kind, algorithm: Algorithm | None, gpus: Sequence[str]) -> CollectiveTraffic:
         """What a byte of the message is on the links; looked up once."""
@@ -160,9 +162,15 @@ class CollectiveTimes:
         """ns from the start to the first byte; `quick`: in LL, or of a single step."""
         inside = self.fabrics[self._inside(graph)]
         between = self.fabrics[fabrics.of_network(self.machine, self.fabrics)]
+        farther = parts.crossings * self._farther(between)
         if quick:
-            return 1e3 * (parts.base + inside.quick * parts.within + between.quick * parts.between)
-        return 1e3 * (inside.wait * (parts.base + parts.within) + between.wait * parts.between)
+            return 1e3 * (parts.base + inside.quick * parts.within + between.quick * parts.between + farther)
+        return 1e3 * (inside.wait * (parts.base + parts.within) + between.wait * parts.between + farther)
+
+    def _farther(self, measured: CollectiveFabric) -> float:
+        """us that a message takes longer over this network than over the one of the measured steps."""
+        network = self.machine.network
+        return 0.0 if network is None or measured.latency is None else network.latency.value / 1e3 - measured.latency
 
     def _inside(self, graph: CollectiveGraph) -> str:
         """The fabric of the steps within the nodes."""

@@ -6,6 +6,7 @@ is known, or whose blocks this GPU cannot hold, can use all of them, in more tha
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -46,6 +47,18 @@ def kernel_needs(trace: Trace, duration: I64, profile: Profile, percentage: int 
     bandwidth, processors = gpu.numbers.bandwidth / 1e9, gpu.numbers.processors
     limit = -(-percentage * processors // 100)
     return KernelNeeds(_processors(trace, profile, processors, limit), _bandwidths(trace, duration, gpu), limit, bandwidth)
+
+
+def with_collectives(needs: KernelNeeds, trace: Trace, blocks: Mapping[int, int]) -> KernelNeeds:
+    """The same, where collectives take as many multiprocessors as said here, as far as the program may.
+
+    blocks  operator -> multiprocessors of each GPU; what is no collective, but a copy, takes none
+    """
+    sms = needs.sms.copy()
+    for operator, count in blocks.items():
+        if trace.activity[operator] == COLLECTIVE:
+            sms[0, operator] = min(count, needs.processors)
+    return needs._replace(sms=sms)
 
 
 def _processors(trace: Trace, profile: Profile, processors: int, limit: int) -> I32:

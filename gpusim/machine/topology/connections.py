@@ -19,6 +19,7 @@ class Meeting:
     rate     bytes/ns, at most
     route    the links; one that the bytes pass twice stands there twice
     name     for people: "all_reduce of 1000 bytes"
+    blocks   multiprocessors that a collective takes from each device from its own start on
     """
 
     members: tuple[tuple[int, int], ...]
@@ -27,6 +28,7 @@ class Meeting:
     rate: float
     route: tuple[SharedLink, ...]
     name: str = ""
+    blocks: int = 0
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,14 @@ from gpusim.machine.topology.topology import Topology, TopologyLink
 class LinkFlow(NamedTuple):
     """Bytes that start after `latency` ns and pass all links at one rate, `rate` bytes/ns at most.
 
-    A link that each byte passes twice stands there twice.
+    A link that each byte passes twice stands there twice.  `blocks`: multiprocessors that move them, of each GPU.
     """
 
     latency: float
     size: float
     rate: float
     links: tuple[str, ...]
+    blocks: int = 0
 
 
 def rates(machine: Topology) -> dict[str, float]:

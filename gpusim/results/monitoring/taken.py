@@ -19,7 +19,10 @@ from gpusim.trace.trace import Trace
 
 # Policies of a run, in the order in which its label names them.
 POLICIES = ("place", "evict", "prefetch", "plan", "release", "pool", "defrag")
-SETTINGS = (*POLICIES, "unified", "transform", "memory", "host_memory", "tiers", "grain", "share", "seed")
+SETTINGS = (
+    *POLICIES, "unified", "transform", "memory", "host_memory", "tiers", "grain", "share", "seed", "parallel", "placement",
+    "stragglers", "gpu",
+)  # fmt: skip
 NOTHING = ("none", "None", "")
 
 
@@ -49,7 +52,7 @@ def identity(result: Result, place: tuple[int, int, int]) -> dict[str, str]:
     spec = result.spec
     return {
         "trace": str(spec["trace"]), "profile": str(spec["profile"]), "policy": _policy(spec), "run": result.key,
-        "device": device, "host": host, "tenant": tenant,
+        "device": device, "host": host, "tenant": tenant, "rank": str(spec.get("rank", "")),
     }  # fmt: skip
 
 

@@ -202,7 +202,7 @@ def _simulated(
     program = _transformed(trace, before, own)
     room = settings.room(collectives.machine.profile(collectives.machine.gpus[0]))
     ran = divided(
-        program, collectives.machine, layout, PACKED, own, slower={}, host_memory=_all, share=_SHARE, after=after
+        program, collectives, layout, PACKED, own, slower={}, host_memory=_all, share=_SHARE, after=after
     )
     if ran.largest > room:
         return LayoutAnswer(layout, chain, why=f"{show_bytes(ran.largest)} are alive at once on a rank")

@@ -13,17 +13,19 @@ from gpusim.studies.monitoring.runs import RecordedRuns
 def fired(runs: RecordedRuns) -> Iterator[tuple[Result, list[dict[str, Any]]]]:
     """Each run with a row for each alert that fires in it.
 
-    run, trace, profile, policy, device  as its samples have them; outcome, makespan_ns  as its result
+    run, trace, profile, policy, device  as its samples have them, and rank where it has several
+    outcome, makespan_ns  as its result
     alert, severity    of the rule
     first_ns           when it first fires, in simulated time
     first_s, lasted_s  the same by the metrics' clock, and for how long in all
     """
-    for result, place in runs.results():
+    for result, places in runs.results():
         yield result, [
             {
                 **{name: found.identity[name] for name in ("run", "trace", "profile", "policy", "device")},
+                **({"rank": found.identity["rank"]} if found.identity["rank"] else {}),
                 "outcome": result.outcome, "makespan_ns": int(result.metrics["makespan_ns"]), "alert": found.alert.name,
                 "severity": found.alert.severity, "first_ns": found.first, "first_s": found.seconds, "lasted_s": found.lasted,
             }
-            for found in firing([place])
+            for found in firing(places)
         ]  # fmt: skip

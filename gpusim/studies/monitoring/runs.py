@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from gpusim.base.errors import ResultError
 from gpusim.experiment.ran import program_of
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.results.activities import activities
-from gpusim.results.folder import load_result, run_folders
+from gpusim.results.folder import is_logged, load_result, run_folders
 from gpusim.results.monitoring.clock import MetricsClock, chosen
 from gpusim.results.monitoring.samples import Samples
 from gpusim.results.monitoring.taken import samples
@@ -45,23 +46,38 @@ class RecordedRuns:
     def __len__(self) -> int:
         return len(self._runs)
 
-    def results(self) -> Iterator[tuple[Result, Samples]]:
-        """Each run with its samples, in the order of the grid."""
+    def results(self) -> Iterator[tuple[Result, list[Samples]]]:
+        """Each run with the samples of its GPU, or of that of each rank, in the order of the grid."""
         for run in self._runs:
             result = load_result(run)
-            trace = program_of(result, self._folder, self._own)
             clock = chosen(int(result.metrics["makespan_ns"])) if self._apart else self._clock
-            yield result, samples(result, trace, activities(result, trace), clock)
+            if result.ranks:
+                yield result, of_ranks(result, clock)
+            else:
+                trace = program_of(result, self._folder, self._own)
+                yield result, [samples(result, trace, activities(result, trace), clock)]
 
     def __iter__(self) -> Iterator[Samples]:
-        return (found for _, found in self.results())
+        return (each for _, found in self.results() for each in found)
+
+
+def of_ranks(result: Result, clock: MetricsClock) -> list[Samples]:
+    """The samples of the ranks of a run with their logs: rank and device have one number, and all the run's name.
+
+    Raises ResultError for a rank without times.
+    """
+    until, found = int(result.metrics["makespan_ns"]), []
+    for number, rank in enumerate(result.ranks):
+        spec = {**result.spec, **rank.spec, "trace": result.spec["trace"], "profile": result.spec["profile"], "rank": number}
+        one, program = replace(rank, spec=spec, key=result.key), rank.program
+        found.append(samples(one, program, activities(one, program), clock, place=(number, 0, 0), until=until))
+    return found
 
 
 def _lacks(run: Path, result: Result) -> str:
     """Why a run has no metrics over time; "" where it has."""
     if "makespan_ns" not in result.metrics:
         return f"the run {result.key} has no times, since its trace has none"
-    kept = "pages.npz" if "unified" in result.spec else "log.npz"
-    if not (run / kept).is_file():
+    if not is_logged(run):
         return f"the run {result.key} kept no event log, from which they are read: run with --log, or with --metrics"
     return ""

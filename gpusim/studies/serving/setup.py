@@ -39,7 +39,7 @@ class ServiceSpec:
 
     model, weights, cache  a model of the zoo, and the types of its weights and of keys and values
     machine     a profile, `4 x l40s`, or a whole machine
-    engine      a scheduler with its version and options: vllm@0.33, sglang@0.5, static(batch=8)
+    engine      a scheduler with its version and options: vllm@0.33, sglang@0.5, static
     tensor      GPUs over which each replica is split
     replicas    how many there are; 0: as many as the machine has GPUs for
     prefill     so many of them, the first, compute prompts, which the others fetch and go on with; 0: all do both
