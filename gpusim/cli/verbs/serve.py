@@ -54,6 +54,7 @@ def verb(
     price: Annotated[float, typer.Option(help="Of a GPU hour; answers with the cost of a million tokens.", min=0.0)] = 0.0,
     seed: Annotated[int, typer.Option(help="Of the arrivals.", min=0)] = 0,
     use: Use = None,
+    metrics: Annotated[Path | None, typer.Option(help="A file of OpenMetrics under vLLM's names, a sample a second.")] = None,
     out: Annotated[Path | None, output("A folder for serving.json, requests.csv and a figure.")] = None,
     json: Json = False,
 ) -> None:
@@ -76,6 +77,11 @@ def verb(
         emit_json(found.values())
     else:
         _show(found)
+    if metrics is not None:
+        from gpusim.base.files import write_text
+        from gpusim.show.monitoring.vllm_metrics import text
+
+        write_text(metrics, "".join(text(found.served, model)))
     if out is not None:
         from gpusim.show.serving import save_answer
 
