@@ -82,6 +82,19 @@ def test_the_largest_rate_keeps_the_objectives_and_the_next_does_not() -> None:
     assert kept[-1] and fails[0].attainment < 0.9 and fails[0].rate <= found.search.best * 1.03
 
 
+def test_a_request_longer_than_the_model_takes_is_rejected() -> None:
+    found = serve("llama2-7b", "h100-sxm-80gb", "drawn(prompt=5000, output=2, requests=3, spread=0)")
+    assert found.metrics()["rejected"] == 3
+    assert found.served.reasons[found.served.refused[0]].startswith("the prompt leaves no room")
+    told = serve("llama-8b", "h100-sxm-80gb", "drawn(prompt=500, output=20, requests=3, spread=0)", max_len=510)
+    assert [told.served.reasons[r] for r in told.served.refused] == ["prompt and output are longer than the model takes"] * 3
+
+
+def test_who_waits_is_said_however_few_they_are() -> None:
+    found = serve("llama-8b", "h100-sxm-80gb", "drawn(prompt=60000, output=2, requests=3, spread=0)")
+    assert found.limit.startswith("compute: requests wait")
+
+
 def test_objectives_that_no_rate_keeps() -> None:
     found = serve("llama-8b", "l40s", "drawn(prompt=8000, output=4, requests=10, spread=0)", slo="ttft 1 ms", find="rate")
     assert found.search is not None and (found.search.best, found.search.alone) == (0.0, 0.0)

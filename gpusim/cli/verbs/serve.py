@@ -48,11 +48,13 @@ def verb(
     cache: Annotated[str, typer.Option(help="Type of keys and values: bf16, fp8.")] = "bf16",
     max_seqs: Annotated[int, typer.Option(help="Requests that run at once.", min=1)] = 256,
     max_tokens: Annotated[int, typer.Option(help="Tokens of a step.", min=1)] = 8192,
+    max_len: Annotated[int, typer.Option(help="Tokens of the longest sequence; 0: what the model takes.", min=0)] = 0,
     block: Annotated[int, typer.Option(help="Tokens of a block of keys and values.", min=1)] = 16,
     memory: Annotated[float, typer.Option(help="Share of the GPUs' memory that the engine takes.", min=0.01, max=1.0)] = 0.9,
     price: Annotated[float, typer.Option(help="Of a GPU hour; answers with the cost of a million tokens.", min=0.0)] = 0.0,
     seed: Annotated[int, typer.Option(help="Of the arrivals.", min=0)] = 0,
     use: Use = None,
+    metrics: Annotated[Path | None, typer.Option(help="A file of OpenMetrics under vLLM's names, a sample a second.")] = None,
     out: Annotated[Path | None, output("A folder for serving.json, requests.csv and a figure.")] = None,
     json: Json = False,
 ) -> None:
@@ -68,12 +70,18 @@ def verb(
     found = serve(
         model, machine, requests, rate=rate, slo=slo, find=find, attainment=attainment, at_once=at_once, count=count, seed=seed,
         price=price, engine=engine, tensor=tensor, replicas=replicas, prefill=prefill, tiers=tiers, when=when, weights=weights,
-        cache=cache, max_seqs=max_seqs, max_tokens=max_tokens, block=block, memory=memory, use=tuple(use or ()),
+        cache=cache, max_seqs=max_seqs, max_tokens=max_tokens, max_len=max_len, block=block, memory=memory,
+        use=tuple(use or ()),
     )  # fmt: skip
     if json:
         emit_json(found.values())
     else:
         _show(found)
+    if metrics is not None:
+        from gpusim.base.files import write_text
+        from gpusim.show.monitoring.vllm_metrics import text
+
+        write_text(metrics, "".join(text(found.served, model)))
     if out is not None:
         from gpusim.show.serving import save_answer
 
@@ -125,23 +133,32 @@ def _sentence(found: ServingAnswer, numbers: dict[str, float]) -> str:
     if "goodput_per_s" in numbers:
         goodput = f"{numbers['goodput_per_s']:.3g} requests a second"
         said.append(f"{numbers['attainment']:.1%} meet the objectives: a goodput of {goodput}.")
+    if numbers["finished"]:
+        said += _served(found, numbers)
+    if numbers["rejected"]:
+        said.append(f"{numbers['rejected']:,.0f} requests were rejected: {_reasons(found)}.")
+    if not numbers["finished"]:
+        return " ".join([*said, "No request finished."])
+    if "cost_per_million_tokens" in numbers:
+        said.append(f"A million tokens of output cost {numbers['cost_per_million_tokens']:.3g}.")
+    low, high = found.spread
+    said.append(f"Step times are modelled: {low:.2f} to {high:.2f} of what they say, four times out of five.")
+    return " ".join(said)
+
+
+def _served(found: ServingAnswer, numbers: dict[str, float]) -> list[str]:
+    said = []
     if found.limit:
         said.append(f"Limited by {found.limit}.")
     elif found.search is None:
         said.append("Requests hardly ever wait: it bears more.")
     rows, full = f"{numbers['step_requests']:.3g}", f"{numbers['kv_peak_share']:.0%}"
     said.append(f"A step has {rows} requests on average; keys and values take {full} of their room at most.")
-    if not math.isnan(numbers["hit_share"]) and numbers["hit_share"]:
+    if numbers["hit_share"] > 0:
         said.append(f"The prefix cache has {numbers['hit_share']:.1%} of the tokens looked up.")
-    if numbers["tier_share"]:
-        said.append(f"{numbers['tier_share']:.1%} of the prompts' tokens come from memories below.")
-    if numbers["rejected"]:
-        said.append(f"{numbers['rejected']:,.0f} requests were rejected: {_reasons(found)}.")
-    if "cost_per_million_tokens" in numbers:
-        said.append(f"A million tokens of output cost {numbers['cost_per_million_tokens']:.3g}.")
-    low, high = found.spread
-    said.append(f"Step times are modelled: {low:.2f} to {high:.2f} of what they say, four times out of five.")
-    return " ".join(said)
+    if numbers["tier_share"] > 0:
+        said.append(f"{numbers['tier_share']:.1%} of the prompts' tokens come from memories below, or from other GPUs.")
+    return said
 
 
 def _reasons(found: ServingAnswer) -> str:

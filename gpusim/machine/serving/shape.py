@@ -30,6 +30,7 @@ class ServedModel:
     gated     three matrices in a feed-forward part instead of two
     experts   of each layer's feed-forward part, `chosen` for each token; 0: a plain one
     shared    inner width of an expert that every token has
+    context   tokens of the longest sequence; 0: unknown
     weights   type of the weights, one of WEIGHTS; embedding and head are of 16 bits
     cache     type of keys and values, one of CACHES
     """
@@ -46,6 +47,7 @@ class ServedModel:
     experts: int = 0
     chosen: int = 0
     shared: int = 0
+    context: int = 0
     weights: str = "bf16"
     cache: str = "bf16"
 

@@ -32,7 +32,8 @@ def served(name: str, weights: str = "bf16", cache: str = "bf16") -> ServedModel
     return ServedModel(
         name, config["layers"], config["width"], config["heads"], config.get("groups", 8),
         config.get("size") or config["width"] // config["heads"], config["hidden"], config.get("vocabulary", 128256),
-        experts=experts, chosen=int(config.get("chosen", 0)), shared=int(config.get("shared", 0)), weights=weights, cache=cache,
+        experts=experts, chosen=int(config.get("chosen", 0)), shared=int(config.get("shared", 0)), context=entry.context,
+        weights=weights, cache=cache,
     )  # fmt: skip
 
 

@@ -16,6 +16,8 @@ from gpusim.studies.serving.setup import PreparedService
 _OBJECTIVE = re.compile(r"\s*(ttft|tpot)\s+(.+?)\s*", re.IGNORECASE)
 FULL = 0.95
 """Share from which on something counts as used up."""
+WAIT = 0.1
+"""Share of its latency that a request waits before it starts, from which on requests are said to wait."""
 
 
 def objective(text: str) -> Objective:
@@ -129,12 +131,14 @@ def limited_by(service: PreparedService, served: Served, times: dict[str, int]) 
             f"memory for keys and values: at the fullest {summary['kv_peak_share']:.0%} of the blocks are in use, "
             f"{summary['preemptions']:.0f} requests were preempted"
         )
-    if waiting < 1:
+    waits = summary["queued_mean_ns"] > WAIT * summary["latency_mean_ns"]
+    if waiting < 1 and not waits:
         return ""
     if running >= FULL * service.spec.max_seqs * len(service.groups):
         return f"the scheduler's limit of {service.spec.max_seqs} requests at once"
     part = max(times, key=lambda name: times[name])
-    return f"compute: {waiting:,.0f} requests wait at a time, and steps spend most of their time with {WORDS[part]}"
+    queued = summary["queued_mean_ns"] / summary["latency_mean_ns"]
+    return f"compute: requests wait {queued:.0%} of their time, and steps spend most of theirs with {WORDS[part]}"
 
 
 WORDS = {

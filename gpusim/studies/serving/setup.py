@@ -11,7 +11,7 @@ import numpy as np
 
 from gpusim.base.errors import GpusimError
 from gpusim.base.text import join
-from gpusim.base.units import BYTES, parse, write
+from gpusim.base.units import BYTES, parse, show_bytes, write
 from gpusim.engine.serving.modelled import ModelledCost
 from gpusim.engine.serving.run import BlockSwap, Engine, ServiceRun
 from gpusim.engine.serving.tiering import WHEN, CopyWay, KvStore, KvTier, dense
@@ -48,7 +48,7 @@ class ServiceSpec:
     block       tokens of a block of the cache
     max_seqs    requests that run at once
     max_tokens  tokens of a step
-    max_len     tokens of the longest sequence; 0: of the requests
+    max_len     tokens of the longest sequence; 0: what the model takes, or all blocks hold
     memory      share of each GPU's memory that the engine takes
     routing     which replica takes a request: least_busy or round_robin
     use         files with policies of one's own, or the decorated objects, which `engine` and `tiers` may name
@@ -101,7 +101,7 @@ class PreparedService:
         spec, named = self.spec, dense(requests)
         longest = int((requests.prompt + requests.output).max())
         margin = 7 if spec.engine.startswith("sglang") else 1  # SGLang keeps the end of the longest sequence free of prompts
-        most = spec.max_len or min(longest + margin, self.blocks * spec.block)
+        most = spec.max_len or min(longest + margin, self.model.context or longest + margin, self.blocks * spec.block)
         limits = EngineLimits(self.blocks, spec.block, spec.max_seqs, spec.max_tokens, most)
         prompts = named._replace(output=np.ones_like(named.output))
         engines = []
@@ -195,9 +195,9 @@ def _blocks(spec: ServiceSpec, topology: Topology, model: ServedModel) -> int:
     left = share - profile.context.value - weights - step
     blocks = int(left // (spec.block * model.token_bytes(spec.tensor)))
     if blocks < 2:
-        sizes = f"{write(weights, BYTES)} of weights and {write(step, BYTES)} of a step's tensors"
+        sizes = f"{show_bytes(weights)} of weights and {show_bytes(step)} of a step's tensors"
         raise GpusimError(
-            f"{spec.model} leaves no room for keys and values on {profile.name}: {sizes} of {write(int(share), BYTES)}",
+            f"{spec.model} leaves no room for keys and values on {profile.name}: {sizes} of {show_bytes(share)}",
             hint=f"split it over more GPUs than {spec.tensor}, or take smaller weights (weights=fp8)",
         )
     return blocks
