@@ -13,6 +13,9 @@ torch = pytest.importorskip("torch")
 from gpusim.programs import zoo  # noqa: E402
 from gpusim.programs.record.recording import Recording  # noqa: E402
 from gpusim.programs.transforms import registry  # noqa: E402
+from gpusim.programs.zoo.catalogue import FAMILIES, Asked  # noqa: E402
+from gpusim.programs.zoo.model_program import make  # noqa: E402
+from gpusim.programs.zoo.models import ModelEntry  # noqa: E402
 from gpusim.trace.edit import Edit  # noqa: E402
 from gpusim.trace.shapes import SCALE, TYPES, parse, without  # noqa: E402
 from gpusim.trace.trace import SYNC, Trace  # noqa: E402
@@ -22,12 +25,17 @@ pytestmark = pytest.mark.filterwarnings("ignore::gpusim.programs.record.where.Re
 PARAMETERS = {
     "accumulate": "steps=2", "batch": "factor=2", "sequence": "factor=2", "precision": "to=fp32", "pipeline": "stages=2",
     "tensor_parallel": "ranks=2", "data_parallel": "ranks=2", "zero": "ranks=2", "lora": "rank=4", "checkpointing": "every=1",
+    "expert_parallel": "ranks=2",
 }  # fmt: skip
 
 
+MIXTURE = {"layers": 2, "width": 32, "hidden": 48, "heads": 4, "groups": 2, "vocabulary": 50, "experts": 2, "chosen": 1}
+
+
 @cache
-def recorded() -> Trace:
-    program = zoo.build("gpt2-small(batch=2, seq=64)")
+def recorded(experts: bool = False) -> Trace:
+    small = Asked(ModelEntry("small", "moe", 0, "", MIXTURE), FAMILIES["moe"].options("train") | {"batch": 2, "seq": 64})
+    program = make(small) if experts else zoo.build("gpt2-small(batch=2, seq=64)")
     with Recording(steps=2) as recording:
         program.run()
     assert recording.trace is not None
@@ -52,7 +60,7 @@ def test_the_transforms_are_all_here() -> None:
 @pytest.mark.parametrize("name", [entry.name for entry in registry.entries() if entry.name != "recorded_times"])
 def test_a_shape_stays_with_what_was_recorded_with_it(name: str) -> None:
     """Of all transforms but the one that only says of which machine recorded times are."""
-    before = recorded()
+    before = recorded(experts=name == "expert_parallel")
     after = registry.apply(before, f"{name}({PARAMETERS.get(name, '')})")
     if name == "precision":  # types change, dimensions do not
         assert facts(after, lambda shape: without(shape, TYPES), "flops") <= facts(before, lambda s: without(s, TYPES), "flops")
