@@ -151,17 +151,18 @@ def _elsewhere(decided: Sequence[Standing], hardest: Standing) -> str:
     for p in decided:
         if p.panel != hardest.panel and len(p.ranking) > 1 and p.along == hardest.along:
             first.setdefault(p.panel, p)
-    agree = [p.panel for p in first.values() if set(p.winners) & set(hardest.winners)]
-    differ = [p for p in first.values() if p.panel not in agree]
+    alike: dict[tuple[str, ...], list[str]] = {}  # those of the best here that are best there, too
+    for p in first.values():
+        alike.setdefault(tuple(n for n in hardest.winners if n in p.winners), []).append(p.panel)
+    differ = [p for p in first.values() if p.panel in alike.get((), ())]
     ahead: dict[tuple[str, ...], list[str]] = {}  # where the same are ahead is said once
     for p in differ[:3]:
         ahead.setdefault(p.winners, []).append(p.panel)
-    sentences = [f"{_few(names)} {_are(names)} ahead on {join(panels)}." for names, panels in ahead.items()]
+    told = [f"{_few(names)} {_are(names)} best or tied on {_few(panels)} as well." for names, panels in alike.items() if names]
+    told += [f"{_few(names)} {_are(names)} ahead on {join(panels)}." for names, panels in ahead.items()]
     if len(differ) > 3:
-        sentences.append(f"Others are ahead in {len(differ) - 3} more places.")
-    if agree:
-        sentences.insert(0, f"{_few(hardest.winners)} {_are(hardest.winners)} best or tied on {_few(agree)} as well.")
-    return " ".join(sentences)
+        told.append(f"Others are ahead in {len(differ) - 3} more places.")
+    return " ".join(told)
 
 
 def _avoidable(results: Sequence[Result]) -> str:

@@ -119,6 +119,15 @@ def test_the_answer_says_where_the_winner_changes():
     assert "That changes: at 8 GiB memory b is ahead." in answer(runs)
 
 
+def test_of_those_that_tie_only_who_is_best_elsewhere_is_named_there():
+    runs = [run(n, 4 * GIB, s, profile="A100") for n, s in (("a", 1.2), ("b", 1.2), ("c", 1.5))]
+    runs += [run(n, 4 * GIB, s, profile="H100") for n, s in (("a", 1.2), ("b", 1.4), ("c", 1.5))]
+    runs += [run(n, 4 * GIB, s, profile="GH200") for n, s in (("a", 1.1), ("b", 1.1), ("c", 1.5))]
+    said = answer(runs)
+    assert "a and b tie for the lowest slowdown" in said
+    assert "a is best or tied on H100 as well." in said and "a and b are best or tied on GH200 as well." in said
+
+
 def test_other_machines_are_told_apart_from_other_sizes():
     runs = [run(n, m, s, profile="A100") for m in (4 * GIB, 8 * GIB) for n, s in (("a", 1.2), ("b", 1.4))]
     runs += [run(n, 4 * GIB, s, profile="H100") for n, s in (("a", 1.3), ("b", 1.1))]
