@@ -142,7 +142,7 @@ MEMORY = record(
      ("q_early", i8), ("q_late", i8),  # of copies that nothing waits for yet; q_in and q_out where these have no own queues
      ("hand", i8),         # where the search for a copy that can be dropped goes on
      ("waits", i8),        # the host waits for its copies
-     ("account", i8),      # of the lender whose memory it is, -1: nobody else uses it
+     ("account", i8),      # of the lender whose memory it is, -1: it is exclusive
      ("falls", i8),        # of a lender: the way to the first memory below that is the program's own
      ("own", i8),          # of such a memory: its number among them
      ("given", i8),        # of a lender: units that it has taken in

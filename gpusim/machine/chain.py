@@ -33,7 +33,7 @@ class Wanted:
 
     kind: str
     capacity: int | None = None  # None: what the machine has
-    of: str = ""  # whose memory it is, a word of LENDERS; "": one that nobody else uses
+    of: str = ""  # whose memory it is, a word of LENDERS; "": an exclusive one
     pageable: int = 0
     pool: str = READY
     numa: str = LOCAL

@@ -78,7 +78,7 @@ class Tier:
     take_per_byte: float = 0.0
     give_per_byte: float = 0.0
     lender: str = ""  # the node of the machine whose memory it is, which others use as well; its capacity changes
-    falls: tuple[Fall, ...] = ()  # of a lender: to each tier below that nobody else uses
+    falls: tuple[Fall, ...] = ()  # of a lender: to each exclusive tier below
     far: bool = False  # the lender is in another host
     place: int = 1  # in the chain: lenders of one word have one place
 

@@ -42,7 +42,7 @@ BLAMED = [
     ({"parallel": "zero=3"}, "zero=3 shards over the data-parallel ranks, and there is one"),
     ({"parallel": "{data: 0}"}, "the degree data is 0"),
     ({"profile": "2 x hgx-h100 over foo"}, "machine 'hgx-h100' has no network 'foo'"),
-    ({"tiers": "peer > host"}, "e.yaml:7:8: tier 'peer' is memory that nobody else uses, and ranks share their machine"),
+    ({"tiers": "peer > host"}, "e.yaml:7:8: tier 'peer' is an exclusive memory, and ranks share their machine"),
     ({"tiers": "host > peer(any)"}, "e.yaml:7:8: no tier of its own stands behind peer(any)"),
     ({"tiers": "remote(rdma) > host"}, "names no memory: there is no other host"),
     ({"profile": "l4", "parallel": "none", "tiers": "peer(any) > host"}, "l4 is one GPU: peer(any) is memory of other devices"),

@@ -78,7 +78,7 @@ def test_a_machine_of_programs_with_memory_of_their_own_lends_nothing() -> None:
 
 
 @pytest.mark.parametrize(("chain", "said"), [
-    ("peer > host", "tier 'peer' is memory that nobody else uses, and ranks share their machine"),
+    ("peer > host", "tier 'peer' is an exclusive memory, and ranks share their machine"),
     ("remote > host", r"write remote\(rdma\) or remote\(gpus\)"),
     ("host > peer(any)", r"no tier of its own stands behind peer\(any\)"),
     ("peer(any)", r"write peer\(any\) > host"),

@@ -57,7 +57,7 @@ def counts_on(isl: Island, given: int) -> None:
 
 @kernel
 def tier_below(isl: Island, pol: PolicyTables, m: int, size: int) -> int:
-    """The nearest memory behind m that nobody else uses and that has room; 0: none."""
+    """The nearest exclusive memory behind m that has room; 0: none."""
     for to in range(m + 1, isl.memories.size):
         if isl.memories[to].account < 0 and swaps.has_room(isl, pol, to, size):
             return to

@@ -425,9 +425,11 @@ def idle(s: Service) -> int:
 def log_is_full(s: Service) -> bool:
     """A step may write so many records that they find no room."""
     c, most = s.course[0], 0
+    if c.log_on == 0:
+        return False
     for e in range(s.engine.size):
         most = max(most, step_at(s.engine[e].step).who.size)
-    return c.log_on != 0 and c.logged + 4 * most + 4 > s.log.size
+    return c.logged + 4 * most + 4 > s.log.size
 
 
 @kernel

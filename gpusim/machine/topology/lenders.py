@@ -64,7 +64,7 @@ def check(text: str) -> None:
     for i, w in enumerate(wanted):
         if w.kind in chain.LENDERS and not w.of:
             written = " or ".join(f"{w.kind}({word})" for word in chain.LENDERS[w.kind])
-            said = f"tier '{w.kind}' is memory that nobody else uses, and ranks share their machine"
+            said = f"tier '{w.kind}' is an exclusive memory, and ranks share their machine"
             raise ProfileError(said, hint=f"write {written}")
         if w.of and all(later.of for later in wanted[i:]):
             said = f"no tier of its own stands behind {w.kind}({w.of}): a lender that needs its memory has nowhere to evict to"

@@ -1,7 +1,7 @@
 """Dynamic batching as the Triton Inference Server's: a batch starts at a preferred size, or when its first request has waited.
 
 The engine, when it is free, takes the largest preferred size that those that wait make up; fewer wait for others until the
-delay of the first is over.  A delay of 0 waits for nobody, and takes all that are there, up to a preferred size.  One instance
+delay of the first is over.  A delay of 0 does not wait, and takes all that are there, up to a preferred size.  One instance
 of the model; a batch runs as a whole, as with static batching.
 
 preferred_batch_size  sizes, as 4,8; none: the largest batch

@@ -131,7 +131,7 @@ def compose(at: int, r: int, now: int) -> int:
 
 @kernel
 def count(own: SglangTables, step: StepTable, tree: RadixTree) -> None:
-    """How many requests run, and how many pages are free, those of prefixes that nobody uses among them."""
+    """How many requests run, and how many pages are free, those of unused prefixes among them."""
     step.word[t.N_RUNNING] = own.word[s.BATCH] + own.word[s.PREFILLS]
     step.word[t.FREE] = own.word[s.PAGES_FREE] + tree.tree[0].evictable // own.option[s.PAGE]
 

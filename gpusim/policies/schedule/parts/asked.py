@@ -187,7 +187,7 @@ def give_way(at: int, victim: int, now: int) -> int:
 
 @entry(types.int64(types.int64, ARRAY))
 def list_cached(at: int, found: I64) -> int:
-    """Blocks that nobody uses and that can be found, in the order in which they would be reused; how many."""
+    """Unused blocks that can be found, in the order in which they would be reused; how many."""
     pool, n = pool_at(vllm_at(at).at[v.TO_POOL]), 0
     block = pool.after[0]
     while block != 0:

@@ -155,7 +155,7 @@ def step_over(own: BatchTables, requests: RequestTable, step: StepTable) -> int:
 
 @outlined
 def go_away(step: StepTable, queue: WaitingTable, r: int) -> None:
-    """The client of a request goes away; in a batch its row is computed on for nobody."""
+    """The client of a request goes away; in a batch its row is still computed."""
     if step.status[r] == t.WAITING:
         leave_ring(queue, IN_LINE, r)
         step.word[t.N_WAITING] -= 1

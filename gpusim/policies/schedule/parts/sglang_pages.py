@@ -50,7 +50,7 @@ def spell(own: SglangTables, requests: RequestTable, r: int, pages: int) -> None
 
 @kernel
 def available(own: SglangTables, tree: RadixTree) -> int:
-    """Tokens for which there are pages, free or held by prefixes that nobody uses."""
+    """Tokens for which there are pages, free or held by unused prefixes."""
     return own.word[PAGES_FREE] * own.option[PAGE] + tree.tree[0].evictable
 
 

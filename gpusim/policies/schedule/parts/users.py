@@ -100,7 +100,7 @@ class ServingView:
 
     @cached_property
     def cached(self) -> I64:
-        """Blocks that nobody uses and the prefix cache can find, in the order in which they would be reused."""
+        """Unused blocks that the prefix cache can find, in the order in which they would be reused."""
         found = np.empty(self._names.size, np.int64)
         return found[: asked.list_cached(self._own, found)]
 

@@ -42,11 +42,11 @@ def name_of(own: V0Tables, requests: RequestTable, r: int, k: int) -> int:
 
 @kernel
 def free_of(pools: BlockPools, d: int) -> int:
-    """Blocks of a pool that nobody uses, with a name or without."""
+    """Unused blocks of a pool, with a name or without."""
     return int(pools.top[d] + pools.ranked[d])
 
 
-# The heap of blocks that nobody uses: least recently used first, the deepest of equal ones, then the lowest number.
+# The heap of unused blocks: least recently used first, the deepest of equal ones, then the lowest number.
 
 
 @kernel
