@@ -146,6 +146,7 @@ def scheduler_of(case: dict[str, Any], m: VllmModules) -> Any:
         ),
         max_concurrent_batches=1, max_in_flight_tokens=case["max_len"],
     )  # fmt: skip
+    config.lora_config = SimpleNamespace(max_loras=case["max_loras"]) if case.get("max_loras") else None
     grammar = SimpleNamespace(
         should_advance=lambda _: False, accept_tokens=lambda *_, **__: True, grammar_bitmask=lambda *_, **__: None
     )
@@ -168,11 +169,20 @@ def request_of(case: dict[str, Any], i: int, m: VllmModules) -> Any:
     )  # fmt: skip
     made = accepted(
         m.request.Request, request_id=str(i), prompt_token_ids=said["prompt"], sampling_params=sampling, pooling_params=None,
-        eos_token_id=None, arrival_time=float(i), priority=said["priority"], prompt_embeds=None, kv_hints=None, mm_features=[],
+        eos_token_id=None, arrival_time=float(i), priority=said["priority"], prompt_embeds=None,
+        lora_request=adapter_of(said), kv_hints=None, mm_features=[],
         block_hasher=m.blocks.get_request_block_hasher(case["block_size"], digest),
     )  # fmt: skip
     made.below = said["below"]
     return made
+
+
+def adapter_of(said: dict[str, Any]) -> Any:
+    """The adapter of a request; None without one."""
+    which = said["adapter"]
+    name = f"adapter {which}"
+    return SimpleNamespace(lora_int_id=which, adapter_id=which, lora_name=name, name=name, lora_path=name) if which else None
+
 
 
 class RealCase:

@@ -2,7 +2,7 @@
 
 A case is a dictionary that JSON can hold: the engine's limits and options, and requests in order of arrival with `at` (the step
 before which it comes), `prompt` (tokens), `out` (tokens), `priority`, `leaves` (the step before which its client goes away, -1:
-it stays) and `below` (leading tokens that a tier below holds).  load_steps is -1 without a tier, 0 where loads run at once.
+it stays), `below` (leading tokens that a tier below holds) and `adapter` (0: none).  load_steps is -1 without a tier, 0 where loads run at once.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _requests(draw: Draw, case: Case, most: int = 18, within: int = 30) -> list[
 
 
 def _request(at: int, prompt: list[int], out: int, priority: int = 0) -> Case:
-    return {"at": at, "prompt": prompt, "out": out, "priority": priority, "leaves": -1, "below": 0}
+    return {"at": at, "prompt": prompt, "out": out, "priority": priority, "leaves": -1, "below": 0, "adapter": 0}
 
 
 def fcfs(draw: Draw) -> Case:
@@ -168,11 +168,26 @@ def loads(draw: Draw) -> Case:
     return case
 
 
+def lora(draw: Draw) -> Case:
+    """Requests with adapters, more than there are slots for; some come from a tier below, some have the prompts of others."""
+    loads_take = draw.choice([-1, -1, -1, 0, 2, 5])
+    case = _case(draw, load_steps=loads_take, caching=draw.random() < 0.9, max_seqs=draw.choice([4, 16]))
+    case["max_loras"] = draw.choice([1, 1, 2, 3, 5])
+    adapters = case["max_loras"] + draw.randrange(0, 6)
+    for request in case["requests"]:
+        request["adapter"] = draw.randrange(0, adapters + 1)
+        if loads_take >= 0:
+            request["below"] = draw.randrange(0, len(request["prompt"]) // case["block_size"] + 1) * case["block_size"]
+        if draw.random() < 0.1:
+            request["leaves"] = request["at"] + draw.randrange(1, 30)
+    return case
+
+
 FAMILIES: dict[str, Callable[[Draw], Case]] = {
     family.__name__: family
     for family in (
         fcfs, priority, caching_off, block_sizes, few_blocks, many_blocks, long_prefill_threshold, whole_prompts,
-        admission_gate, watermark, long_prompts, bursts, identical_prefixes, nested_prefixes, aborts, too_long, loads,
+        admission_gate, watermark, long_prompts, bursts, identical_prefixes, nested_prefixes, aborts, too_long, loads, lora,
     )
 }  # fmt: skip
 

@@ -39,7 +39,7 @@ def spec_of(case: Case, version: str) -> dict[str, Any]:
     options = {
         "version": version, "policy": case["policy"], "enable_prefix_caching": int(case["caching"]),
         "long_prefill_token_threshold": case["long_prefill"], "enable_chunked_prefill": int(case["chunked"]),
-        "too_long": "cut",
+        "too_long": "cut", "max_loras": case.get("max_loras", 0),
     }  # fmt: skip
     return {"name": "vllm", "params": options | newer}
 
@@ -56,9 +56,10 @@ def table_of(case: Case) -> RequestTable:
             identity.append(parent)
         start.append(len(identity))
         known.append(len(whole) // size * size)
-    columns = {name: [r[name] for r in case["requests"]] for name in ("at", "out", "priority")}
+    columns = {name: [r[name] for r in case["requests"]] for name in ("at", "out", "priority", "adapter")}
     return request_table(
         columns["at"], [len(r["prompt"]) for r in case["requests"]], columns["out"], priority=columns["priority"],
+        adapter=columns["adapter"],
         leaves=[r["leaves"] if r["leaves"] >= 0 else NEVER for r in case["requests"]],
         known=known, start=start, identity=identity, piece=size,
     )  # fmt: skip

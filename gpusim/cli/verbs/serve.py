@@ -44,6 +44,7 @@ def verb(
     attainment: Annotated[float, typer.Option(help="Share of the requests that have to meet them.", min=0.0, max=1.0)] = 0.9,
     tiers: Annotated[str, typer.Option(help="Memories below for keys and values: 'host(64 GiB) > nvme(1 TB, s3fifo)'.")] = "",
     when: Annotated[str, typer.Option(help="What goes there: write_through, selective, write_back.")] = "write_through",
+    lora: Annotated[str, typer.Option(help="Adapters: 'rank=16, max_loras=8, max_cpu_loras=64'.")] = "",
     weights: Annotated[str, typer.Option(help="Type of the weights: bf16, fp8.")] = "bf16",
     cache: Annotated[str, typer.Option(help="Type of keys and values: bf16, fp8.")] = "bf16",
     max_seqs: Annotated[int, typer.Option(help="Requests that run at once.", min=1)] = 256,
@@ -69,7 +70,7 @@ def verb(
 
     found = serve(
         model, machine, requests, rate=rate, slo=slo, find=find, attainment=attainment, at_once=at_once, count=count, seed=seed,
-        price=price, engine=engine, tensor=tensor, replicas=replicas, prefill=prefill, tiers=tiers, when=when, weights=weights,
+        price=price, engine=engine, tensor=tensor, replicas=replicas, prefill=prefill, tiers=tiers, when=when, lora=lora, weights=weights,
         cache=cache, max_seqs=max_seqs, max_tokens=max_tokens, max_len=max_len, block=block, memory=memory,
         use=tuple(use or ()),
     )  # fmt: skip

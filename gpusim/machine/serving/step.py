@@ -58,7 +58,7 @@ def _line(table: F64, first: int, count: int, slope: int, part: int, at: int) ->
 
 
 @kernel
-def _grid(table: F64, first: int, rows: int, columns: int, x: float, y: float) -> float:
+def grid_ns(table: F64, first: int, rows: int, columns: int, x: float, y: float) -> float:
     """ns at x of the rows and y of the columns, both from 1, between nodes in logarithms; edges go on in a straight line."""
     u, v = max(math.log2(x) * STEPS, 0.0), max(math.log2(y) * STEPS, 0.0)
     i, j = min(int(u), rows - 2), min(int(v), columns - 2)
@@ -99,16 +99,16 @@ def _attention(table: F64, before: I64, tokens: I64, count: int) -> float:
     first, rows, columns = int(table[DECODE]), int(table[DECODE_ROWS]), int(table[DECODE_COLUMNS])
     ns = 0.0
     if decodes > 0:
-        ns = _grid(table, first, rows, columns, float(decodes), context / decodes)
-        ns = max(ns, _grid(table, first, rows, columns, 1.0, float(longest)))
+        ns = grid_ns(table, first, rows, columns, float(decodes), context / decodes)
+        ns = max(ns, grid_ns(table, first, rows, columns, 1.0, float(longest)))
     if prompts > 0:
         start, high, wide = int(table[PREFILL]), int(table[PREFILL_ROWS]), int(table[PREFILL_COLUMNS])
         for i in range(count):
             if tokens[i] > 1:
                 new, seen = float(tokens[i]), float(before[i] + tokens[i])
                 pairs = new * before[i] + new * (new + 1) / 2
-                alone = _grid(table, start, high, wide, float(prompts), seen) / prompts * pairs / (seen * (seen + 1) / 2)
-                ns += max(alone, _grid(table, first, rows, columns, 1.0, seen) / prompts)
+                alone = grid_ns(table, start, high, wide, float(prompts), seen) / prompts * pairs / (seen * (seen + 1) / 2)
+                ns += max(alone, grid_ns(table, first, rows, columns, 1.0, seen) / prompts)
     return ns
 
 

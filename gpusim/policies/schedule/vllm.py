@@ -2,7 +2,7 @@
 
 Requests that run go first, in order; where blocks are short the last of them (or the one that matters least) is preempted and
 computed again later.  Then waiting requests start, as long as the step has tokens and the pool has blocks.  One group of full
-attention; not modelled are sliding windows, speculation, LoRA, encoder inputs, and scheduling ahead of the step at hand.
+attention; not modelled are sliding windows, speculation, encoder inputs, and scheduling ahead of the step at hand.
 
 version  0.11 or 0.33
 policy  fcfs, or priority: the lower number goes first
@@ -11,6 +11,7 @@ long_prefill_token_threshold  the most tokens of one prompt in a step; 0: no bou
 enable_chunked_prefill  0: a prompt is computed in one step
 scheduler_reserve_full_isl  1: a request starts only when all its tokens would fit (0.33; auto: as the version has it)
 watermark  share of all blocks that stay free when a request starts beside others (0.33)
+max_loras  LoRA adapters that the running requests have at most, others wait; 0: no bound
 too_long  what becomes of a request longer than the model takes: reject (as the server) or cut (as the engine)
 
 Source: vLLM 0.11.0 and 0.33.0, v1/core (Apache-2.0), rules in own words, compared step by step.
@@ -30,6 +31,7 @@ from gpusim.policies.schedule.parts import vllm_tables as v
 from gpusim.policies.schedule.parts.block_pool import POOL, POOL_FREE, BlockPool, block_pool, pool_at
 from gpusim.policies.schedule.parts.running import EngineLimits, InCommon, most_holders
 from gpusim.policies.schedule.parts.tables import VERB, RequestTable, StepTable, requests_at, step_at
+from gpusim.policies.schedule.parts.vllm_adapters import count_adapters
 from gpusim.policies.schedule.parts.vllm_blocks import blocks_for, free_blocks, length
 from gpusim.policies.schedule.parts.vllm_step import (
     admit_holders,
@@ -54,7 +56,7 @@ from gpusim.policies.schedule.parts.waiting import (
 NUMBERS = "gpusim.policies.schedule.parts.vllm_options"
 PARAMS = {
     "version": "0.33", "policy": "fcfs", "enable_prefix_caching": 1, "long_prefill_token_threshold": 0,
-    "enable_chunked_prefill": 1, "scheduler_reserve_full_isl": "auto", "watermark": 0.0, "too_long": "reject",
+    "enable_chunked_prefill": 1, "scheduler_reserve_full_isl": "auto", "watermark": 0.0, "max_loras": 0, "too_long": "reject",
 }  # fmt: skip
 LIMITS = {"watermark": 0.999999}
 
@@ -74,6 +76,7 @@ def placed(shared: InCommon, limits: EngineLimits, params: F64, ordered: int = 1
     pool = Placed(block_pool(limits.blocks), POOL)
     queue = Placed(waiting_table(n, by_priority), WAITING_TABLE)
     lengths = {"seqs": seqs, "requests": n, "slots": slots, "blocks of a request": width, "passed": n + 1, "ordered": ordered}
+    lengths["adapters"] = 1 + int(shared.requests.adapter.max(initial=0))
     own = filled(VllmTables, lengths)
     own.at[:] = shared.requests_at, shared.step_at, pool.address, queue.address
     own.option[:] = _options(shared, limits, params)
@@ -124,6 +127,7 @@ def compose(at: int, r: int, now: int) -> int:
     if own.word[v.PHASE] == v.FRESH:
         begin_step(own, step)
         run_on(own, requests, step, pool, queue)
+        count_adapters(own, requests, step)
     most = cap(own, step)
     if step.word[t.N_PREEMPTED] == 0:
         stopped = admit_holders(own, requests, step, pool, queue, most)

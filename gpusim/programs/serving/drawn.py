@@ -8,6 +8,8 @@
         a turn's prompt is all that was said before and `prompt` tokens more, so that the cache may have the rest
     burst(rate=2, peak=20, begins=60, lasts=30, seconds=180, prompt=512, output=64, spread=0.5, seed=0)
         a Poisson process of `rate` a second, and of `peak` for `lasts` seconds
+`adapters=100, skew=1` of drawn and burst: each request wants one of so many LoRA adapters, the k-th with a probability in
+proportion to 1 / k**skew; 0: none does.
 Nothing is fitted to a service's log.
 """
 
@@ -54,7 +56,19 @@ def drawn(word: str) -> RequestTable | None:
         least = _LEAST.get(key, 0.0)
         if not least <= number <= MOST:
             raise GpusimError(f"{match[1]} requests cannot have {key}={number:g}", hint=f"from {least:g} to {MOST:,}")
-    return draw(numbers, np.random.default_rng(int(numbers["seed"])))
+    made = draw(numbers, np.random.default_rng(int(numbers["seed"])))
+    return _with_adapters(made, numbers) if numbers.get("adapters") else made
+
+
+def _with_adapters(made: RequestTable, numbers: Numbers) -> RequestTable:
+    """Each request wants one of `adapters`, the k-th with a probability in proportion to 1 / k**skew."""
+    weight = np.arange(1.0, numbers["adapters"] + 1) ** -numbers["skew"]
+    rng = np.random.default_rng([int(numbers["seed"]), 1])  # lengths and times are as without adapters
+    which = 1 + rng.choice(len(weight), made.arrival.size, p=weight / weight.sum())
+    return request_table(
+        made.arrival, made.prompt, made.output, adapter=which, known=made.known, start=made.start,
+        identity=made.identity if made.start[-1] else None, piece=int(made.piece[0]),
+    )  # fmt: skip
 
 
 def _lengths(rng: np.random.Generator, mean: float, spread: float, count: int) -> I64:
@@ -117,9 +131,10 @@ def _burst(numbers: Numbers, rng: np.random.Generator) -> RequestTable:
 
 
 KINDS: dict[str, tuple[Callable[[Numbers, np.random.Generator], RequestTable], Numbers]] = {
-    "drawn": (_apart, {"prompt": 1024, "output": 128, "requests": 1000, "spread": 0.5, "prefix": 0, "prefixes": 1, "seed": 0}),
+    "drawn": (_apart, {"prompt": 1024, "output": 128, "requests": 1000, "spread": 0.5, "prefix": 0, "prefixes": 1, "seed": 0,
+                       "adapters": 0, "skew": 1}),
     "chats": (_chats, {"users": 100, "turns": 6, "prompt": 200, "output": 150, "think": 60, "seconds": 600, "spread": 0.5,
                        "prefix": 0, "seed": 0}),
     "burst": (_burst, {"rate": 2, "peak": 20, "begins": 60, "lasts": 30, "seconds": 180, "prompt": 512, "output": 64,
-                       "spread": 0.5, "seed": 0}),
+                       "spread": 0.5, "seed": 0, "adapters": 0, "skew": 1}),
 }  # fmt: skip

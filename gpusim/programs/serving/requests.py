@@ -63,6 +63,7 @@ def at_rate(requests: RequestTable, rate: float, seed: int | None = 0, count: in
     identity = requests.identity[np.repeat(requests.start[:-1][row], length) + within]
     return request_table(
         arrival - arrival[0], requests.prompt[row], requests.output[row], priority=requests.priority[row],
+        adapter=requests.adapter[row],
         known=requests.known[row], start=start, piece=int(requests.piece[0]),
         identity=identity + rounds * (int(requests.identity.max(initial=0)) + 1),
     )  # fmt: skip

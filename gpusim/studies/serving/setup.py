@@ -12,9 +12,11 @@ import numpy as np
 from gpusim.base.errors import GpusimError
 from gpusim.base.text import join
 from gpusim.base.units import BYTES, parse, show_bytes, write
+from gpusim.engine.serving.adapters import AdaptedCost
 from gpusim.engine.serving.modelled import ModelledCost
 from gpusim.engine.serving.run import BlockSwap, Engine, ServiceRun
 from gpusim.engine.serving.tiering import WHEN, CopyWay, KvStore, KvTier, dense
+from gpusim.machine.serving.adapters import AdapterShape, adapter_times
 from gpusim.machine.serving.build import ServedStepTimes, step_times
 from gpusim.machine.serving.shape import ServedModel
 from gpusim.machine.topology import build, routes, transfers
@@ -23,6 +25,8 @@ from gpusim.policies.registry import of
 from gpusim.policies.schedule.parts.running import EngineLimits
 from gpusim.policies.schedule.parts.tables import RequestTable
 from gpusim.programs.zoo.served import served
+from gpusim.studies.serving.lora import LoraWord, lora_of, with_slots
+from gpusim.studies.serving.lora import check as check_adapters
 
 _TIER = re.compile(r"\s*(\w+)\s*\(([^,()]+)(?:,\s*(.+))?\)\s*")
 TIERS = ("host", "nvme")
@@ -49,6 +53,7 @@ class ServiceSpec:
     max_seqs    requests that run at once
     max_tokens  tokens of a step
     max_len     tokens of the longest sequence; 0: what the model takes, or all blocks hold
+    lora        adapters of requests: rank=16, max_loras=8, max_cpu_loras=64; "": none
     memory      share of each GPU's memory that the engine takes
     routing     which replica takes a request: least_busy or round_robin
     use         files with policies of one's own, or the decorated objects, which `engine` and `tiers` may name
@@ -68,6 +73,7 @@ class ServiceSpec:
     max_seqs: int = 256
     max_tokens: int = 8192
     max_len: int = 0
+    lora: str = ""
     memory: float = 0.9
     routing: str = "least_busy"
     use: tuple[Any, ...] = ()
@@ -107,9 +113,29 @@ class PreparedService:
         engines = []
         for i, group in enumerate(self.groups):
             role = "whole" if not spec.prefill else "prefill" if i < spec.prefill else "decode"
-            scheduler = spec.policy("schedule", spec.engine).start(prompts if role == "prefill" else named, limits)
-            engines.append(Engine(f"replica {i}", scheduler, ModelledCost(self.times), self._swap(group), role))
+            engine = with_slots(spec.engine, self.lora)
+            scheduler = spec.policy("schedule", engine).start(prompts if role == "prefill" else named, limits)
+            engines.append(Engine(f"replica {i}", scheduler, self._cost(named, group), self._swap(group), role))
         return ServiceRun(named, engines, routing=spec.routing, at_once=at_once, store=self._store(), log=log)
+
+    def _cost(self, requests: RequestTable, group: tuple[str, ...]) -> ModelledCost:
+        """What steps cost, with adapters where there are some."""
+        if self.lora is None:
+            if requests.adapter.any():
+                raise GpusimError("requests want adapters, and the service has none", hint="lora=\"rank=16, max_loras=8\"")
+            return ModelledCost(self.times)
+        spec, profile = self.spec, self.topology.profile(group[0])
+        shape = AdapterShape(self.model, self.lora.rank, spec.tensor)
+        way = _way(self.topology, routes.nearest(self.topology, group[0], "socket"), group[0])
+        load = way.latency + shape.bytes / way.rate + shape.copies * float(profile.launch.eager.value)
+        read = round(profile.nvme.latency.value) + shape.bytes * spec.tensor / (profile.nvme.read.value / 1e9)
+        grid = adapter_times(shape, profile, self.times.engine)
+        return AdaptedCost(self.times, requests, self.lora.max_loras, self.lora.in_host, load, read, grid)
+
+    @property
+    def lora(self) -> LoraWord | None:
+        """Adapters that requests may want."""
+        return lora_of(self.spec.lora)
 
     def _swap(self, group: tuple[str, ...]) -> BlockSwap:
         """How long blocks take to the host and back: each GPU of a replica moves its own part, at once."""
@@ -171,6 +197,7 @@ def prepare(spec: ServiceSpec) -> PreparedService:
         gpus=groups[0], most_tokens=spec.max_tokens, most_requests=spec.max_seqs,
     )  # fmt: skip
     _check_split(spec, name, count)
+    check_adapters(name, lora_of(spec.lora))
     prepared = PreparedService(spec, topology, model, times, groups, _blocks(spec, topology, model))
     _check_tiers(prepared)
     return prepared
@@ -192,10 +219,13 @@ def _blocks(spec: ServiceSpec, topology: Topology, model: ServedModel) -> int:
     profile = topology.profile(topology.gpus[0])
     share = spec.memory * profile.memory.capacity.value
     weights, step = model.weight_bytes(spec.tensor), step_bytes(model, spec)
-    left = share - profile.context.value - weights - step
+    lora = lora_of(spec.lora)
+    slots = lora.max_loras * AdapterShape(model, lora.rank, spec.tensor).bytes if lora is not None else 0
+    left = share - profile.context.value - weights - step - slots
     blocks = int(left // (spec.block * model.token_bytes(spec.tensor)))
     if blocks < 2:
         sizes = f"{show_bytes(weights)} of weights and {show_bytes(step)} of a step's tensors"
+        sizes += f", {show_bytes(slots)} of adapters" if slots else ""
         raise GpusimError(
             f"{spec.model} leaves no room for keys and values on {profile.name}: {sizes} of {show_bytes(share)}",
             hint=f"split it over more GPUs than {spec.tensor}, or take smaller weights (weights=fp8)",

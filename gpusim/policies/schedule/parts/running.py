@@ -72,17 +72,19 @@ class InCommon(NamedTuple):
 
 
 def request_table(
-    arrival: Any, prompt: Any, output: Any, *, priority: Any = 0, leaves: Any = NEVER,
+    arrival: Any, prompt: Any, output: Any, *, priority: Any = 0, adapter: Any = 0, leaves: Any = NEVER,
     known: Any = 0, start: Any = None, identity: Any = None, piece: int = 1,
 ) -> RequestTable:  # fmt: skip
     """Requests from columns (int64, or one number for all); see `RequestTable`.
+
+    Identities of requests with different adapters are told apart: keys and values depend on the adapter.
 
     Raises GpusimError for columns of unequal length, arrivals that go back, an output of no token, and identities that
     are too few.
     """
     arrival = np.array(arrival, np.int64)
     n = arrival.size
-    columns = {"prompt": prompt, "output": output, "priority": priority, "leaves": leaves, "known": known}
+    columns = {"prompt": prompt, "output": output, "priority": priority, "adapter": adapter, "leaves": leaves, "known": known}
     made = {name: np.array(np.broadcast_to(c, _length(name, c, n)), np.int64) for name, c in columns.items()}
     start = np.zeros(n + 1, np.int64) if start is None else np.array(start, np.int64)
     identity = np.zeros(1, np.int64) if identity is None else np.array(identity, np.int64)
@@ -94,10 +96,20 @@ def request_table(
     if (few := np.flatnonzero(made["known"] > np.diff(start) * piece)).size:
         said = f"request {few[0]} has identities of {start[few[0] + 1] - start[few[0]]} pieces of {piece} tokens"
         raise GpusimError(f"{said}, which is less than the {made['known'][few[0]]} tokens they are said to cover")
+    if (below := np.flatnonzero(made["adapter"] < 0)).size:
+        raise GpusimError(f"request {below[0]} wants adapter {made['adapter'][below[0]]}", hint="adapters count from 1; 0: none")
+    if start[-1] and made["adapter"].any():
+        identity = _apart(identity, start, made["adapter"])
     return RequestTable(
         arrival=arrival, **made, start=start, identity=identity if identity.size else np.zeros(1, np.int64),
         piece=np.array([piece], np.int64),
     )  # fmt: skip
+
+
+def _apart(identity: I64, start: I64, adapter: I64) -> I64:
+    """Identities (pieces,) that are equal only where those before are and the adapters are."""
+    among, dense = np.unique(identity, return_inverse=True)
+    return np.asarray(dense + np.repeat(adapter, np.diff(start)) * among.size, np.int64)
 
 
 def _length(name: str, column: Any, n: int) -> tuple[int]:

@@ -81,6 +81,7 @@ class RequestTable(NamedTuple):
     prompt: Annotated[Any, i8, "requests"]
     output: Annotated[Any, i8, "requests"]   # tokens after which it ends, at least 1
     priority: Annotated[Any, i8, "requests"]  # the lower goes first
+    adapter: Annotated[Any, i8, "requests"]  # which LoRA adapter it wants; 0: the model as it is
     known: Annotated[Any, i8, "requests"]    # tokens
     start: Annotated[Any, i8, "starts"]      # identity[start[r] : start[r + 1]] are those of request r
     identity: Annotated[Any, i8, "pieces"]

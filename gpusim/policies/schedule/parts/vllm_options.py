@@ -12,17 +12,17 @@ from gpusim.base.errors import PolicyError
 
 VERSIONS: dict[str, dict[str, int]] = {
     "0.11": {"alone_whole": 0, "takes_back": 0, "goes_on": 0, "nameless_first": 0, "passes_over": 1, "counts_admitted": 0,
-             "holders_first": 0},
+             "holders_first": 0, "keeps_order": 0},
     "0.33": {"alone_whole": 1, "takes_back": 1, "goes_on": 1, "nameless_first": 1, "passes_over": 0, "counts_admitted": 1,
-             "holders_first": 1},
+             "holders_first": 1, "keeps_order": 1},
 }  # fmt: skip
 """The rules of each version that has been compared with the real classes (see `vllm_tables`)."""
 NEWER = {"scheduler_reserve_full_isl": "auto", "watermark": 0.0}  # options that 0.11 does not have, as they are when unset
 
 # What `state` reads of the parameters, by position.
 (
-    P_PRIORITY, P_CACHING, P_LONG_PREFILL, P_CHUNKED, P_RESERVE, P_WATERMARK, P_CUTS, P_RULES,
-) = range(8)  # fmt: skip
+    P_PRIORITY, P_CACHING, P_LONG_PREFILL, P_CHUNKED, P_RESERVE, P_WATERMARK, P_CUTS, P_LORAS, P_RULES,
+) = range(9)  # fmt: skip
 
 
 def numbers(values: Mapping[str, Any]) -> list[float]:
@@ -42,6 +42,7 @@ def numbers(values: Mapping[str, Any]) -> list[float]:
         float(version != "0.11") if reserve == "auto" else float(reserve),
         float(values["watermark"]),
         float(_one_of(values, "too_long", ("reject", "cut")) == "cut"),
+        float(values["max_loras"]),
         *(float(rule) for rule in VERSIONS[version].values()),
     ]
 

@@ -32,6 +32,7 @@ from gpusim.policies.schedule.parts.tables import (
     RequestTable,
     StepTable,
 )
+from gpusim.policies.schedule.parts.vllm_adapters import lacks_slot, run_adapter
 from gpusim.policies.schedule.parts.vllm_blocks import (
     allocate,
     free_blocks,
@@ -51,6 +52,7 @@ from gpusim.policies.schedule.parts.vllm_tables import (
     COUNTS_ADMITTED,
     GOES_ON,
     HOLDERS_FIRST,
+    KEEPS_ORDER,
     LONG_PREFILL,
     MAX_LEN,
     MAX_SEQS,
@@ -350,6 +352,7 @@ def send_for(step: StepTable, r: int, first: int, end: int) -> None:
 def start(own: VllmTables, requests: RequestTable, step: StepTable, r: int, there: int, n: int) -> None:
     """The request runs, with so many tokens there and n to compute."""
     step.computed[r], step.status[r] = there, RUNNING
+    run_adapter(own, requests, r)
     own.partial[r] = there + n < length(requests, step, r)
     if step.cached[r] < 0:
         step.cached[r] = there
@@ -400,6 +403,9 @@ def admit_holders(
         if step.status[r] != LOADING or own.arrived[r]:
             if step.status[r] == LOADING:
                 settle(own, requests, step, pool, r)
+            if lacks_slot(own, requests, r):
+                r = later if later < end_of(queue, 0) else NONE
+                continue
             if not_asked(own, requests, step, pool, r):
                 return ASK_TIER
             if admit(own, requests, step, pool, queue, r, most) != ADMITTED:
@@ -418,6 +424,15 @@ def pass_over(own: VllmTables, requests: RequestTable, queue: WaitingTable, r: i
     own.word[PASSED] += 1
 
 
+@kernel
+def wait_again(own: VllmTables, requests: RequestTable, queue: WaitingTable) -> None:
+    """Those that were passed over go back to the head of the line."""
+    count = own.word[PASSED]
+    for i in range(count):
+        wait_first(own, requests, queue, own.passed[count - 1 - i if own.option[KEEPS_ORDER] else i])
+    own.word[PASSED] = 0
+
+
 @outlined
 def admit_waiting(
     own: VllmTables, requests: RequestTable, step: StepTable, pool: BlockPool, queue: WaitingTable, most: int
@@ -432,6 +447,9 @@ def admit_waiting(
                 pass_over(own, requests, queue, r)
                 continue
             settle(own, requests, step, pool, r)
+        if lacks_slot(own, requests, r):
+            pass_over(own, requests, queue, r)
+            continue
         if not_asked(own, requests, step, pool, r):
             return ASK_TIER
         became = admit(own, requests, step, pool, queue, r, most)
@@ -445,9 +463,7 @@ def admit_waiting(
             hold(own, requests, queue, r)
         else:
             step.word[N_WAITING] -= 1
-    for i in range(own.word[PASSED]):  # so that the one passed over last is the first in line
-        wait_first(own, requests, queue, own.passed[i])
-    own.word[PASSED] = 0
+    wait_again(own, requests, queue)
     return 0
 
 

@@ -15,6 +15,7 @@ u1, i4, i8 = np.uint8, np.int32, np.int64
 (
     BLOCK, PER_PIECE, MAX_SEQS, MAX_TOKENS, MAX_LEN, BLOCKS_THERE, BY_PRIORITY, CACHING, LONG_PREFILL, CHUNKED, RESERVE_PROMPT,
     WATERMARK, CUTS,
+    MAX_LORAS,       # adapters of the requests that run at once; 0: any number
     ALONE_WHOLE,     # a request without company is not held to `long_prefill`
     TAKES_BACK,      # a victim that the step had already leaves it, and its tokens go to others
     GOES_ON,         # by priority: after a request has preempted itself, the next ones are tried
@@ -22,11 +23,12 @@ u1, i4, i8 = np.uint8, np.int32, np.int64
     PASSES_OVER,     # a prompt that must not be cut and is too long for what is left of the step lets later ones pass
     COUNTS_ADMITTED,  # statistics of look-ups: of admissions, preempted requests apart; else of each look-up
     HOLDERS_FIRST,   # requests whose keys and values were sent for have a queue of their own, which goes first
+    KEEPS_ORDER,     # those that are passed over wait on in their order; else the last of them becomes the first
     OPTIONS,
-) = range(21)  # fmt: skip
+) = range(23)  # fmt: skip
 
 # Where `compose` stands, and what it has to know when it is called again.
-PHASE, BUDGET, SLOTS_FREE, PASSED, LISTED, POSITION, VLLM_WORDS = range(7)
+PHASE, BUDGET, SLOTS_FREE, PASSED, LISTED, POSITION, LORAS, LORA_STEP, VLLM_WORDS = range(9)
 FRESH, ADMITTING, HEARING, ORDERED, LACKING = range(5)
 TO_REQUESTS, TO_STEP, TO_POOL, TO_QUEUE = range(4)  # addresses
 
@@ -48,6 +50,7 @@ class VllmTables(NamedTuple):
     free_slot: Annotated[Any, i4, "slots"]
     block: Annotated[Any, i4, "slots", "blocks of a request"]
     found: Annotated[Any, i4, "blocks of a request"]  # what the look-up at hand has found
+    adapter: Annotated[Any, i8, "adapters"]    # LORA_STEP when it was last counted in LORAS, those of running requests
     passed: Annotated[Any, i4, "passed"]       # over in this step, in order
     order: Annotated[Any, i8, "ordered"]       # of a scheduler in plain Python: requests, the first goes first,
     wish: Annotated[Any, i8, "ordered"]        # the tokens of each, 0: all that it lacks,
