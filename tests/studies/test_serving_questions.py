@@ -95,6 +95,17 @@ def test_what_is_swapped_need_not_be_computed_again() -> None:
         assert swapped["output [tokens/s]"] > recomputed["output [tokens/s]"] and recomputed["preemptions"] > 50
 
 
+@pytest.mark.slow
+def test_too_few_slots_double_the_first_token_and_enough_do_not() -> None:
+    found, word = by("adapters", "lora", "requests"), "drawn(prompt=512, output=128, requests=1000, adapters={})"
+    few, many = dict.fromkeys(lora for lora, _ in found)
+    counts = (1, 8, 16, 32, 64, 256, 1000)
+    first = {lora: [found[lora, word.format(n)]["TTFT p99 [ms]"] for n in counts] for lora in (few, many)}
+    for values in first.values():
+        assert values == sorted(values)
+    assert first[few][1] < 2 * first[few][0] < first[few][2] and first[many][4] < 2 * first[many][0] < first[many][5]
+
+
 def test_conversations_repeat_what_was_said() -> None:
     """The second turn's prompt is the first one's, its answer, and something new; two users have nothing in common."""
     drawn = requests_of("chats(users=2, turns=2, prompt=64, output=32, spread=0, think=1000, seconds=1)")

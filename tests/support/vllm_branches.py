@@ -68,6 +68,9 @@ BRANCHES: dict[str, tuple[str, Lines, Callable[[Case], bool]]] = {
     "nested_prefixes": ("a look-up finds blocks", {"0.11": (SINGLE, 279), "0.33": (SINGLE, 799)}, _always),
     "aborts": ("a running request is aborted", {"0.11": (SCHEDULER, 1138), "0.33": (SCHEDULER, 3008)}, _always),
     "too_long": ("the longest sequence ends a request", {"0.11": (UTILS, 48), "0.33": (UTILS, 118)}, _cut),
+    "lora": (
+        "a request waits since no slot is free for its adapter", {"0.11": (SCHEDULER, 372), "0.33": (SCHEDULER, 1101)}, _always,
+    ),
     "loads": ("a load ends", {"0.11": (SCHEDULER, 1261), "0.33": (SCHEDULER, 3501)}, _always),
 }  # fmt: skip
 

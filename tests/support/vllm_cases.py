@@ -2,7 +2,8 @@
 
 A case is a dictionary that JSON can hold: the engine's limits and options, and requests in order of arrival with `at` (the step
 before which it comes), `prompt` (tokens), `out` (tokens), `priority`, `leaves` (the step before which its client goes away, -1:
-it stays), `below` (leading tokens that a tier below holds) and `adapter` (0: none).  load_steps is -1 without a tier, 0 where loads run at once.
+it stays), `below` (leading tokens that a tier below holds) and `adapter` (0: none).
+load_steps is -1 without a tier, 0 where loads run at once.
 """
 
 from __future__ import annotations

@@ -70,8 +70,8 @@ def verb(
 
     found = serve(
         model, machine, requests, rate=rate, slo=slo, find=find, attainment=attainment, at_once=at_once, count=count, seed=seed,
-        price=price, engine=engine, tensor=tensor, replicas=replicas, prefill=prefill, tiers=tiers, when=when, lora=lora, weights=weights,
-        cache=cache, max_seqs=max_seqs, max_tokens=max_tokens, max_len=max_len, block=block, memory=memory,
+        price=price, engine=engine, tensor=tensor, replicas=replicas, prefill=prefill, tiers=tiers, when=when, lora=lora,
+        weights=weights, cache=cache, max_seqs=max_seqs, max_tokens=max_tokens, max_len=max_len, block=block, memory=memory,
         use=tuple(use or ()),
     )  # fmt: skip
     if json:

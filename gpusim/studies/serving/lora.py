@@ -34,7 +34,8 @@ def lora_of(text: str) -> LoraWord | None:
     for part in text.split(","):
         name, _, value = (x.strip() for x in part.partition("="))
         if name not in MOST:
-            raise GpusimError(f"adapters have no '{name}'", hint=suggest(name, MOST) or "rank=16, max_loras=8, max_cpu_loras=64")
+            hint = suggest(name, MOST) or "rank=16, max_loras=8, max_cpu_loras=64"
+            raise GpusimError(f"adapters have no '{name}'", hint=hint)
         if not value.isdecimal() or not 1 <= int(value) <= MOST[name]:
             raise GpusimError(f"adapters cannot have {name}={value}", hint=f"a number from 1 to {MOST[name]:,}")
         given[name] = int(value)

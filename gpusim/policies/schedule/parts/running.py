@@ -97,7 +97,8 @@ def request_table(
         said = f"request {few[0]} has identities of {start[few[0] + 1] - start[few[0]]} pieces of {piece} tokens"
         raise GpusimError(f"{said}, which is less than the {made['known'][few[0]]} tokens they are said to cover")
     if (below := np.flatnonzero(made["adapter"] < 0)).size:
-        raise GpusimError(f"request {below[0]} wants adapter {made['adapter'][below[0]]}", hint="adapters count from 1; 0: none")
+        said = f"request {below[0]} wants adapter {made['adapter'][below[0]]}"
+        raise GpusimError(said, hint="adapters count from 1; 0: none")
     if start[-1] and made["adapter"].any():
         identity = _apart(identity, start, made["adapter"])
     return RequestTable(
