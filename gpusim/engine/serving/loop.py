@@ -160,19 +160,19 @@ def leave(s: Service, r: int) -> None:
 
 
 @kernel
-def count_gap(s: Service, gap: int) -> None:
-    """So many ns lie between two tokens of a request."""
+def gap_class(gap: int) -> int:
+    """The row of `gaps` for so many ns between two tokens of a request."""
     octave = 0
     while gap >> (octave + 1):
         octave += 1
     within = int((gap / float(1 << octave) - 1.0) * PER_OCTAVE)
-    s.gaps[min(octave, OCTAVES - 1) * PER_OCTAVE + min(within, PER_OCTAVE - 1)] += 1
+    return min(octave, OCTAVES - 1) * PER_OCTAVE + min(within, PER_OCTAVE - 1)
 
 
 @kernel
 def give_tokens(s: Service, e: int, step: StepTable) -> None:
     """Requests of the step that is over, whose outputs are longer than before."""
-    now = s.clock[0].now
+    now, total, gap, row = s.clock[0].now, 0, -1, 0
     if s.engine[e].role == PREFILL:
         return
     for i in range(step.word[told.N_STEP]):
@@ -184,10 +184,14 @@ def give_tokens(s: Service, e: int, step: StepTable) -> None:
                 x.first = now
                 note(s, FIRST_TOKEN, r, e, 0)
             else:
-                count_gap(s, now - x.last)
+                if now - x.last != gap:  # most requests of a step had their last token in the same step
+                    gap = now - x.last
+                    row = gap_class(gap)
+                s.gaps[row] += 1
             x.made, x.last = step.made[r], now
-            s.engine[e].output_tokens += new
-            sample_tokens(s, e, 0, new)
+            total += new
+    s.engine[e].output_tokens += total
+    sample_tokens(s, e, 0, total)
 
 
 @kernel
