@@ -55,7 +55,10 @@ BYTES = Kind("a size", _prefixed("B", binary=True), "32 GiB", whole=True, shown=
 RATE = Kind("a rate", _prefixed("B/s", binary=True), "450 GB/s", shown=tuple(prefix + "B/s" for prefix in _DECIMAL))
 TIME = Kind(
     "a time",
-    {"ns": Decimal(1), "us": Decimal(10**3), "µs": Decimal(10**3), "ms": Decimal(10**6), "s": Decimal(10**9)},
+    {
+        "ns": Decimal(1), "us": Decimal(10**3), "µs": Decimal(10**3), "ms": Decimal(10**6), "s": Decimal(10**9),
+        "min": Decimal(60 * 10**9), "h": Decimal(3600 * 10**9), "d": Decimal(86400 * 10**9),
+    },
     "1.5 us",
     shown=("ns", "us", "ms", "s"),
 )

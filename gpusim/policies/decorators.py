@@ -1,4 +1,4 @@
-"""The decorators `@policy.evict`, `place`, `prefetch`, `release`, `pool`, `plan`, `placement`: what they decorate has an entry.
+"""The decorators `@policy.evict`, `place`, `prefetch`, `release`, `pool`, `plan`, `placement`, `checkpoint`: what they decorate has an entry.
 
     @policy.evict
     def cost_aware(size, last_use, now, staleness=1.0):
@@ -20,7 +20,7 @@ from gpusim.policies import facts
 from gpusim.policies.builtin import refuse_name
 from gpusim.policies.entry import Entry, Number, check_number, split_help
 
-__all__ = ["evict", "place", "placement", "plan", "pool", "prefetch", "release", "schedule"]  # what `gpusim.policy` offers
+__all__ = ["checkpoint", "evict", "place", "placement", "plan", "pool", "prefetch", "release", "schedule"]  # what `gpusim.policy` offers
 
 T = TypeVar("T", bound=Callable[..., Any])
 MARK = "__gpusim_policy__"  # attribute that a decorated object carries: its Entry
@@ -128,6 +128,20 @@ def placement(target: T | None = None, *, name: str = "", source: str = "") -> A
     Raises PolicyError, before anything runs, for an answer that is no placement.  docs/policies.md has an example that runs.
     """
     return _decorate("placement", target, name, source)
+
+
+@overload
+def checkpoint(target: T) -> T: ...
+@overload
+def checkpoint(*, name: str = "", source: str = "") -> Callable[[T], T]: ...
+def checkpoint(target: T | None = None, *, name: str = "", source: str = "") -> Any:
+    """When a job is saved: a function `mine(view, parameter=default, ...) -> ns` of work until the next checkpoint.
+
+    view  a `gpusim.policies.intervals.CheckpointView`: cost, flush, mean time between interruptions, what was seen so far
+
+    It is asked whenever the job begins to compute.  docs/failures.md has an example that runs.
+    """
+    return _decorate("checkpoint", target, name, source)
 
 
 def _decorate(

@@ -32,7 +32,9 @@ from gpusim.policies import facts
 from gpusim.results.renamed import POLICIES
 
 MOST = 2.0**62  # of any parameter
-KINDS = ("place", "evict", "prefetch", "defrag", "release", "pool", "plan", "placement", "schedule")
+KINDS = ("place", "evict", "prefetch", "defrag", "release", "pool", "plan", "placement", "schedule", "checkpoint")
+VIEWED = ("placement", "checkpoint")
+"""Kinds whose policies are functions of a view, in plain Python."""
 Number = int | float
 Value = Number | str
 LOADS = ("gpusim.policies",)  # packages whose modules are imported by name
@@ -100,7 +102,7 @@ def _from_function(node: ast.FunctionDef, path: Path, kind: str) -> Entry:
     where = f"{path}:{node.lineno}"
     parameters = {a.arg: ast.literal_eval(d) for a, d in zip(arguments[split:], defaults, strict=True)}
     text, source = split_help(ast.get_docstring(node) or "")
-    if kind == "placement":  # it reads a view, and no facts
+    if kind in VIEWED:  # it reads a view, and no facts
         return Entry(node.name, kind, text, parameters, source=source, where=where)
     facts.check(names, node.name, where, kind)
     return Entry(node.name, kind, text, parameters, facts.knows(names, kind), source, names, where)

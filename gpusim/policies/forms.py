@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -16,8 +17,9 @@ from gpusim.policies import score_heap as heap
 from gpusim.policies.ask import Ask, ColumnAsk, ObjectAsk, own_line
 from gpusim.policies.compiled import F64, verb
 from gpusim.policies.decorators import check_verb
-from gpusim.policies.entry import Entry, Value, vector
+from gpusim.policies.entry import VIEWED, Entry, Value, vector
 from gpusim.policies.evict import none
+from gpusim.policies.intervals import CheckpointView
 from gpusim.policies.place.parts.guard import guarded
 from gpusim.policies.placing import PlacementView
 from gpusim.policies.planning import Schedule, View
@@ -253,6 +255,18 @@ class PlacementPolicy(Policy):
         return made
 
 
+@dataclass(frozen=True, eq=False)
+class CheckpointPolicy(Policy):
+    """The function of a policy of kind checkpoint."""
+
+    def interval(self, view: CheckpointView) -> float:
+        """ns of work until the next checkpoint.  PolicyError where it answers no time above 0."""
+        made = _asked_for(self, self.state, view, self.values)
+        if not isinstance(made, int | float) or not 0.0 < made < math.inf:
+            raise self.error(f"answers {made!r}, not a time above 0 ns until the next checkpoint")
+        return float(made)
+
+
 def _asked_for(policy: Policy, function: Callable[..., Any], view: object, values: Mapping[str, Value]) -> Any:
     """What a policy in plain Python answers; PolicyError, at its line, for what a user's own raises."""
     try:
@@ -278,13 +292,15 @@ def build(entry: Entry, values: Mapping[str, Value]) -> Policy:
     if entry.builtin and target is None:
         module = importlib.import_module(entry.module)
         target = module if entry.kind == "plan" else getattr(module, entry.name, module)
-    in_python = entry.kind in ("plan", "placement")
+    in_python = entry.kind in ("plan", *VIEWED)
     params = np.array([] if in_python else vector(entry, values), np.float64)
     common: dict[str, Any] = {"entry": entry, "values": values, "params": params}
     if entry.kind == "plan":
         return _planned(common, target)
     if entry.kind == "placement":
         return PlacementPolicy(**common, state=target)
+    if entry.kind == "checkpoint":
+        return CheckpointPolicy(**common, state=target)
     common["module"] = module
     if entry.kind == "evict" and inspect.isfunction(target):
         return _scored(common, target)

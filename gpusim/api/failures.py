@@ -1,0 +1,42 @@
+"""A long training run on machines that fail: how long it takes, and how often to save it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpusim.base.errors import GpusimError
+from gpusim.policies.registry import entry_of
+from gpusim.studies.failures.answer import CLOSE, RUNS, LongRunAnswer, answer, prepare
+from gpusim.studies.failures.setup import LongRunSpec
+
+
+def endure(
+    machine: str, state: str, *, runs: int = RUNS, close: float = CLOSE, seed: int = 0, find: str = "", **words: Any
+) -> LongRunAnswer:
+    """What `gpusim failures` prints.
+
+    machine  a whole machine: "128 x hgx-h100"
+    state    what a checkpoint saves: a model of the zoo (14 bytes a parameter), or a size
+    runs, close  so many runs at a time, until the mean time is known to this share of itself 99 times out of 100
+    find     "interval": the best of several around Daly's
+    words    the fields of `studies.failures.setup.LongRunSpec`: work, failures, checkpoint, every, storage, spare, least, ...;
+             every may also be a policy of your own, decorated with `gpusim.policy.checkpoint`
+
+    Raises GpusimError, each with its reason.
+
+    >>> import gpusim
+    >>> found = gpusim.endure("16 x hgx-h100", "llama-70b", storage="20 GB/s", work="10 d", runs=20, close=1.0)
+    >>> 0.9 < found.values()["effective"] < 1.0
+    True
+    """
+    if find not in ("", "interval"):
+        raise GpusimError(f"'{find}' is not searched for", hint="interval")
+    unknown = sorted(set(words) - set(LongRunSpec.__dataclass_fields__))
+    if unknown:
+        raise GpusimError(f"a long run has no '{unknown[0]}'", hint=", ".join(LongRunSpec.__dataclass_fields__))
+    if runs < 1:
+        raise GpusimError(f"{runs} runs tell nothing", hint="1 at least")
+    if (own := entry_of(words.get("every"))) is not None:
+        words |= {"use": (*words.get("use", ()), words["every"]), "every": own.name}
+    run = prepare(LongRunSpec(machine=machine, state=state, **words))
+    return answer(run, runs=runs, close=close, seed=seed, search=find == "interval")

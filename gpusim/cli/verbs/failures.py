@@ -1,0 +1,89 @@
+"""How long a training run takes on machines that fail, and how often to save it.
+
+    gpusim failures --machine "128 x hgx-h100" --state llama-70b --storage "100 GB/s"
+    gpusim failures --machine "128 x hgx-h100" --state 1.1TB --storage "20 GB/s" --checkpoint sync --find interval
+    gpusim failures --machine "16 x hgx-h100" --state llama-70b --storage "20 GB/s" --failures log.csv --work "7 d"
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpusim.cli.options import Json, Use
+from gpusim.cli.output import emit, emit_json
+
+if TYPE_CHECKING:
+    from gpusim.studies.failures.answer import LongRunAnswer
+
+_PHASES = {
+    "computing": "computing", "copying": "stopped for checkpoints", "blocked": "blocked by a checkpoint on its way",
+    "down": "noticing, restarting, loading", "short": "waiting for nodes",
+}  # fmt: skip
+
+
+def verb(
+    *,
+    machine: Annotated[str, typer.Option(help="A whole machine: '128 x hgx-h100'.")],
+    state: Annotated[str, typer.Option(help="What is saved: a model of the zoo (14 bytes a parameter), or a size.")],
+    work: Annotated[str, typer.Option(help="Time of the training if nothing fails.")] = "30 d",
+    step: Annotated[str, typer.Option(help="Time of a step; checkpoints are taken between steps.")] = "",
+    failures: Annotated[str, typer.Option(help="llama3; 'gpu 50000 h, node 3000 d, job 100 h'; a log (CSV).")] = "llama3",
+    checkpoint: Annotated[str, typer.Option(help="sync, two_phase(agent=1), peers(copies=1, each=10).")] = "two_phase",
+    every: Annotated[str, typer.Option(help="A time, or a policy: young, daly, adaptive, one's own.")] = "daly",
+    storage: Annotated[str, typer.Option(help="What the storage takes from all nodes together: '100 GB/s'.")] = "",
+    spare: Annotated[int, typer.Option(help="Of the machine's nodes, those that stand by.", min=0)] = 0,
+    least: Annotated[int, typer.Option(help="Nodes with which the job goes on; 0: only with all.", min=0)] = 0,
+    unit: Annotated[int, typer.Option(help="Nodes by which it shrinks at once.", min=1)] = 1,
+    restart: Annotated[str, typer.Option(help="Time to place and start the program.")] = "5 min",
+    detect: Annotated[str, typer.Option(help="Time until a failure is noticed.")] = "1 min",
+    repair: Annotated[str, typer.Option(help="Time until a broken node is back.")] = "24 h",
+    find: Annotated[str, typer.Option(help="interval: the best one.")] = "",
+    runs: Annotated[int, typer.Option(help="Runs at a time, with failures of their own.", min=1)] = 200,
+    seed: Annotated[int, typer.Option(help="Of the failures.", min=0)] = 0,
+    use: Use = None,
+    json: Json = False,
+) -> None:
+    """How long a training run takes on machines that fail, and how often to save it."""
+    from gpusim.api.failures import endure
+
+    found = endure(
+        machine, state, runs=runs, seed=seed, find=find, work=work, step=step, failures=failures, checkpoint=checkpoint,
+        every=every, storage=storage, spare=spare, least=least, unit=unit, restart=restart, detect=detect, repair=repair,
+        use=tuple(use or ()),
+    )  # fmt: skip
+    if json:
+        emit_json(found.values())
+    else:
+        _show(found)
+
+
+def _show(found: LongRunAnswer) -> None:
+    v, run = found.values(), found.run
+    typer.echo(
+        f"{v['nodes']:,} nodes of {run.job.gpus} GPUs, {_time(v['between_interruptions_h'] * 3600)} between interruptions on "
+        f"average; a checkpoint of {v['checkpoint_bytes'] / 1e9:,.4g} GB stops the job for {_time(v['stop_s'])} and is safe "
+        f"after {_time(v['safe_after_s'])}"
+    )
+    typer.echo(f"a checkpoint every {_time(v['interval_s'])} of work ({run.policy.spec})")
+    if found.tried:
+        emit([{"interval": _time(ns / 1e9), "time [h]": mean.value / 3.6e12, "+- [h]": mean.half / 3.6e12}
+              for ns, mean in sorted(found.tried)])  # fmt: skip
+    typer.echo("")
+    emit([{"": said, "[h]": v[f"{name}_h"], "of all": v[f"{name}_h"] / v["total_h"]} for name, said in _PHASES.items()])
+    typer.echo("")
+    typer.echo(
+        f"{v['work_h']:,.5g} h of work take {v['total_h']:,.5g} h (+- {v['total_half_h']:.2g}, {v['runs']:,} "
+        f"run{'s' if v['runs'] > 1 else ''}): {v['effective']:.2%} of the time is work that counts. {v['interruptions']:.1f} "
+        f"interruptions, {v['lost_h']:.3g} h of work done twice."
+    )
+
+
+def _time(seconds: float) -> str:
+    if seconds == float("inf"):
+        return "no end"
+    for size, unit in ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s")):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e3:.3g} ms"

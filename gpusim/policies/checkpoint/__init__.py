@@ -1,0 +1,1 @@
+"""How long a job works until its next checkpoint."""
