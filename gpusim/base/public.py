@@ -17,6 +17,7 @@ PUBLIC = {
     "record": "gpusim.programs.record",
     "run": "gpusim.api.grids:run",
     "serve": "gpusim.api.serving:serve",
+    "endure": "gpusim.api.failures:endure",
     "simulate": "gpusim.api.runs:simulate",
     "transform": "gpusim.programs.transforms:apply",
     "transforms": "gpusim.programs.transforms",

@@ -1,4 +1,4 @@
-"""The decorators `@policy.evict`, `place`, `prefetch`, `release`, `pool`, `plan`, `placement`, `checkpoint`: what they decorate has an entry.
+"""The decorators `@policy.evict`, `place`, `prefetch`, ... one for each kind: what they decorate has an entry.
 
     @policy.evict
     def cost_aware(size, last_use, now, staleness=1.0):
@@ -20,7 +20,8 @@ from gpusim.policies import facts
 from gpusim.policies.builtin import refuse_name
 from gpusim.policies.entry import Entry, Number, check_number, split_help
 
-__all__ = ["checkpoint", "evict", "place", "placement", "plan", "pool", "prefetch", "release", "schedule"]  # what `gpusim.policy` offers
+# What `gpusim.policy` offers.
+__all__ = ["checkpoint", "evict", "place", "placement", "plan", "pool", "prefetch", "release", "schedule"]
 
 T = TypeVar("T", bound=Callable[..., Any])
 MARK = "__gpusim_policy__"  # attribute that a decorated object carries: its Entry

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -260,9 +259,9 @@ class CheckpointPolicy(Policy):
     """The function of a policy of kind checkpoint."""
 
     def interval(self, view: CheckpointView) -> float:
-        """ns of work until the next checkpoint.  PolicyError where it answers no time above 0."""
+        """ns of work until the next checkpoint, math.inf: there is none.  PolicyError for what is no time above 0."""
         made = _asked_for(self, self.state, view, self.values)
-        if not isinstance(made, int | float) or not 0.0 < made < math.inf:
+        if not isinstance(made, int | float) or not made > 0.0:
             raise self.error(f"answers {made!r}, not a time above 0 ns until the next checkpoint")
         return float(made)
 

@@ -61,8 +61,9 @@ def verb(
 
 def _show(found: LongRunAnswer) -> None:
     v, run = found.values(), found.run
+    nodes = f"{v['nodes']:,} node{'s' if v['nodes'] > 1 else ''}"
     typer.echo(
-        f"{v['nodes']:,} nodes of {run.job.gpus} GPUs, {_time(v['between_interruptions_h'] * 3600)} between interruptions on "
+        f"{nodes} of {run.job.gpus} GPUs, {_time(v['between_interruptions_h'] * 3600)} between interruptions on "
         f"average; a checkpoint of {v['checkpoint_bytes'] / 1e9:,.4g} GB stops the job for {_time(v['stop_s'])} and is safe "
         f"after {_time(v['safe_after_s'])}"
     )

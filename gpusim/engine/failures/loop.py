@@ -6,7 +6,6 @@ At equal times a flush ends before a phase, a phase before a repair, all of them
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from numba import types
 
@@ -110,7 +109,7 @@ def failure_at(s: LongRun) -> int:
     c, at = s.course[0], NEVER
     rate = hazard(s)
     if rate > 0.0 and c.left / rate < NEVER / 2:
-        at = c.now + int(math.ceil(c.left / rate))
+        at = c.now + math.ceil(c.left / rate)
     if c.told < s.told.size:
         at = min(at, max(s.told[c.told].t, c.now))
     return int(at)
@@ -165,7 +164,7 @@ def taken(s: LongRun) -> None:
     note(s, TAKEN, -1, -1, c.interval)
     if job.host:
         c.saved[OWN] = c.progress
-    c.then = 1 if last or job.each > 0 and c.taken % job.each == 0 else 0
+    c.then = 1 if last or (job.each > 0 and c.taken % job.each == 0) else 0
     if job.copies > 0:
         begin_flush(s, PEERS)
     elif job.flush_storage > 0.0 and c.then:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -232,7 +232,7 @@ class FailingRun:
 
     def _ask(self) -> None:
         c, step = self.tables.course[0], self.job.step
-        interval = self.policy.interval(self.view()) if math.isfinite(self.between) else self.job.work
+        interval = min(self.policy.interval(self.view()), self.job.work)
         if step:
             interval = max(1, round(interval / step)) * step
         c["interval"], c["asked"], c["mark"] = interval, 0, c["progress"] + interval
@@ -336,9 +336,3 @@ def _each(
         one.advance()
         yield one.course()
 
-
-def without_failures(job: Job, cost: CheckpointCost, policy: CheckpointPolicy) -> Course:
-    """The run in which nothing fails."""
-    one = FailingRun(replace(job, spare=0), cost, (), policy)
-    one.advance()
-    return one.course()

@@ -46,7 +46,7 @@ JOB = record(
      ("host", i8), ("agent", i8),       # a copy stays in the nodes' memory; it outlives the program
      ("copies", i8),                    # neighbours that keep a copy of each node's part
      ("speed", f8),                     # of the work while a flush goes on
-     ("restart", f8), ("load", f8, 3),  # ns: placing and starting the program; loading from each level
+     ("restart", f8), ("load", (f8, (3,))),  # ns: placing and starting the program; loading from each level
      ("regroup", f8),                   # ns to go on with more nodes
      ("margin", f8),                    # bytes of a GPU's memory that the program does without
      ("asks", i8)]                      # the checkpoint policy is asked whenever the job begins to compute, else once
@@ -67,16 +67,16 @@ COURSE = record(
     [("now", i8), ("phase", i8), ("ends", i8),  # of the phase; NEVER where progress decides
      ("progress", f8), ("mark", f8),            # work done; at which the next checkpoint is due
      ("interval", f8),                          # ns of work between checkpoints
-     ("taken", i8), ("since_full", i8), ("chain", i8),  # checkpoints so far; since the whole one; `since_full` of that in storage
-     ("saved", f8, 3), ("flushed", f8),         # work in the latest checkpoint of each level, -1: none; in the one under way
+     ("taken", i8), ("since_full", i8), ("chain", i8),  # so far; since the whole one; `since_full` of that in storage
+     ("saved", (f8, (3,))), ("flushed", f8),    # work in the latest checkpoint of each level, -1: none; in that under way
      ("flush_ends", i8), ("flush_to", i8), ("then", i8),  # NEVER: none; level; it goes on to storage
      ("used", i8), ("spare", i8), ("broken", i8),
      ("left", f8),                              # hazard until the next failure
      ("speed", f8), ("slow_ends", i8),
      ("drawn", i8), ("told", i8),               # random numbers and told failures used
      ("asked", i8), ("done", i8),
-     ("spent", i8, 5),                          # ns in each phase
-     ("lost", f8), ("interruptions", i8), ("loads", i8, 3), ("scratch", i8),  # work done twice; recoveries from each level, from none
+     ("spent", (i8, (5,))),                          # ns in each phase
+     ("lost", f8), ("interruptions", i8), ("loads", (i8, (3,))), ("scratch", i8),  # recoveries from each level, from none
      ("log_on", i8), ("logged", i8)]
 )  # fmt: skip
 

@@ -7,7 +7,7 @@ from gpusim.policies.intervals import CheckpointView
 
 
 def daly(view: CheckpointView) -> float:
-    """The interval that is best for exponential failures, from the cost of a checkpoint and the mean time between interruptions.
+    """The best interval for exponential failures, from a checkpoint's cost and the mean time between interruptions.
 
     Never shorter than a checkpoint needs to be safe, since the next one would wait for it.
 

@@ -22,7 +22,7 @@ from gpusim.engine.failures.run import FailureKind, ToldFailure
 
 DATA = Path(__file__).parent / "data" / "known.yaml"
 HOUR = 3600e9
-_PLAIN = {
+_PLAIN: dict[str, dict[str, Any]] = {
     "gpu": {"each": math.nan, "effect": "lose_node"}, "node": {"each": 1.0, "effect": "lose_node", "host_lost": True},
     "job": {"each": 0.0, "effect": "restart"},
 }  # fmt: skip
@@ -51,7 +51,8 @@ def kinds_of(word: str, gpus: int, detect: float, repair: float) -> tuple[tuple[
     for part in word.split(","):
         match = _WORD.fullmatch(part)
         if match is None:
-            raise GpusimError(f"'{part.strip()}' says no failures", hint=f"write gpu 50000 h, node 3000 d, or {', '.join(known())}")
+            names = ", ".join(known())
+            raise GpusimError(f"'{part.strip()}' says no failures", hint=f"write gpu 50000 h, node 3000 d, or {names}")
         found.append(_plain(match[1], float(parse(match[2], TIME)), gpus, detect, repair))
     return tuple(found), ()
 

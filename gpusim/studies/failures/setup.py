@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +21,7 @@ from gpusim.studies.failures.kinds import kinds_of
 
 BYTES_OF_PARAMETER = 14
 """Of training state that is saved: weights in 16 bits, masters and Adam's two moments in 32."""
+_MANY = re.compile(r"(\d{1,6})\s*x\s+(.+)")
 CHECKPOINTS = ("sync", "two_phase", "peers")
 
 
@@ -61,14 +63,10 @@ class PreparedRun:
 
 def prepare(spec: LongRunSpec) -> PreparedRun:
     """Checks the words.  Raises GpusimError with the reason."""
-    machine = build.load(spec.machine)
-    hosts = Counter(machine.host[gpu] for gpu in machine.gpus)
-    sizes = set(hosts.values())
-    if len(sizes) > 1:
-        raise GpusimError(f"the hosts of '{machine.name}' have different numbers of GPUs, which a long run does not model")
-    nodes, gpus = len(hosts) - spec.spare, sizes.pop()
+    machine, hosts, gpus = _hosts(spec.machine)
+    nodes = hosts - spec.spare
     if nodes < 1:
-        raise GpusimError(f"'{machine.name}' has {len(hosts)} hosts: none is left beside {spec.spare} spare ones")
+        raise GpusimError(f"'{spec.machine}' has {hosts} hosts: none is left beside {spec.spare} spare ones")
     state = state_bytes(spec.state)
     detect, repair = _time("detect", spec.detect), _time("repair", spec.repair)
     kinds, told = kinds_of(spec.failures, gpus, detect, repair)
@@ -77,12 +75,27 @@ def prepare(spec: LongRunSpec) -> PreparedRun:
         work=_time("work", spec.work), nodes=nodes, least=spec.least, unit=spec.unit, spare=spec.spare, gpus=gpus,
         restart=restart, regroup=restart, step=_time("step", spec.step) if spec.step else 0.0,
     )  # fmt: skip
-    room = sum(machine.profile(gpu).memory.capacity.value for gpu in machine.gpus[: nodes * gpus])
+    room = nodes * sum(machine.profile(gpu).memory.capacity.value for gpu in machine.gpus[:gpus])
     if state > room:
-        raise GpusimError(f"{show_bytes(state)} of state do not fit the {nodes * gpus} GPUs, which have {show_bytes(int(room))}")
+        has = show_bytes(int(room))
+        raise GpusimError(f"{show_bytes(state)} of state do not fit the {nodes * gpus} GPUs, which have {has}")
     cost = checkpoint_cost(spec, machine, state, job)
     policy = of(*spec.use).get("checkpoint", interval_word(spec.every))
     return PreparedRun(spec, machine, job, cost, kinds, told, policy, state, state / nodes)
+
+
+def _hosts(word: str) -> tuple[Topology, int, int]:
+    """(machine, hosts, GPUs of each); of many equal machines two are enough to know how they copy."""
+    match = _MANY.fullmatch(word.strip())
+    times = int(match[1]) if match else 1
+    machine = build.load(f"2 x {match[2]}" if match and times > 2 else word)
+    if times > 2 and len(set(machine.host.values())) == 1:  # GPUs of one host
+        machine, times = build.load(word), 1
+    hosts = Counter(machine.host[gpu] for gpu in machine.gpus)
+    if len(set(hosts.values())) > 1:
+        raise GpusimError(f"the hosts of '{machine.name}' have different numbers of GPUs, which a long run does not model")
+    count = len(hosts) * times // 2 if times > 2 else len(hosts)
+    return machine, count, next(iter(hosts.values()))
 
 
 def state_bytes(word: str) -> int:
@@ -93,7 +106,8 @@ def state_bytes(word: str) -> int:
     try:
         found = int(parse(word, BYTES))
     except UnitError:
-        raise GpusimError(f"'{word}' is neither a size nor a model of the zoo", hint=suggest(word, models) or "1.1 TB") from None
+        hint = suggest(word, models) or "1.1 TB"
+        raise GpusimError(f"'{word}' is neither a size nor a model of the zoo", hint=hint) from None
     if found < 1:
         raise GpusimError("a state of no bytes needs no checkpoint")
     return found
@@ -178,7 +192,8 @@ def _network(machine: Topology, size: float, gpus: int) -> float:
 
 def _stored(spec: LongRunSpec, machine: Topology, state: int, job: Job) -> float:
     if not spec.storage:
-        raise GpusimError("nothing says how fast the storage takes checkpoints", hint="--storage '100 GB/s', of all nodes together")
+        hint = "--storage '100 GB/s', of all nodes together"
+        raise GpusimError("nothing says how fast the storage takes checkpoints", hint=hint)
     rate = float(parse(spec.storage, RATE)) / 1e9
     if rate <= 0:
         raise GpusimError("a storage of 0 GB/s takes no checkpoint")
