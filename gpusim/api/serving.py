@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from gpusim.base.errors import GpusimError
+from gpusim.base.text import join
 from gpusim.base.yaml import find
 from gpusim.policies.registry import entry_of
 from gpusim.programs.serving.requests import at_rate, requests_of
 from gpusim.studies.serving.answer import ServingAnswer, answer, objective
+from gpusim.studies.serving.choices import find_gpus, find_tier
 from gpusim.studies.serving.questions import ServedPoint, ServingQuestion, read, served
 from gpusim.studies.serving.search import ATTAINMENT, find_rate, steady
 from gpusim.studies.serving.setup import ServiceSpec, prepare
+
+CHOICES = {"gpus": find_gpus, "kv_tier": find_tier}
+FINDS = ("rate", *CHOICES)
 
 
 def serve(
@@ -25,7 +31,9 @@ def serve(
     rate       requests a second as a Poisson process from `seed`; 0.0: as the file has them, drawn ones all at once
     at_once    so many clients send them instead, each its next one when it is answered
     count      only so many requests, from the first
-    slo        "ttft 500 ms, tpot 50 ms"; find="rate": the largest rate at which `attainment` of the requests meet it
+    slo        "ttft 500 ms, tpot 50 ms"
+    find       "rate": the largest rate at which `attainment` of the requests meet it; "gpus": the fewest that do at this rate;
+               "kv_tier": the smallest part of `tiers` that does, or that is as good as any
     price      of a GPU hour
     words      the fields of `studies.serving.setup.ServiceSpec`: engine, tensor, replicas, weights, cache, tiers, when, ...;
                engine may also be a scheduler of your own, decorated with `gpusim.policy.schedule`
@@ -37,8 +45,13 @@ def serve(
     >>> found.metrics()["finished"]
     50
     """
-    if find not in ("", "rate"):
-        raise GpusimError(f"'{find}' is not searched for", hint="rate")
+    if find and find not in FINDS:
+        raise GpusimError(f"'{find}' is not searched for", hint=join(FINDS))
+    if find == "rate" and (rate or at_once):
+        raise GpusimError("the rate is what is searched for", hint="leave out --rate and --at-once")
+    if find in CHOICES and at_once:
+        said = f"a search for {find} needs requests that come whatever is answered"
+        raise GpusimError(said, hint="--rate instead of --at-once")
     if rate and at_once:
         raise GpusimError("requests come at a rate, or from clients that wait for answers", hint="leave one of both out")
     unknown = sorted(set(words) - set(ServiceSpec.__dataclass_fields__))
@@ -46,8 +59,12 @@ def serve(
         raise GpusimError(f"a service has no '{unknown[0]}'", hint=", ".join(ServiceSpec.__dataclass_fields__))
     if (own := entry_of(words.get("engine"))) is not None:
         words |= {"use": (*words.get("use", ()), words["engine"]), "engine": own.name}
-    service = prepare(ServiceSpec(model=model, machine=machine, **words))
+    spec = ServiceSpec(model=model, machine=machine, **words)
     asked, kept = requests_of(requests, count or None), objective(slo)
+    if find in CHOICES:
+        choice = CHOICES[find](spec, steady(asked, rate, seed) if rate else asked, kept, attainment=attainment, price=price)
+        return replace(choice.tried[choice.best][1], chosen=choice.said(), tried=tuple(choice.rows()))
+    service = prepare(spec)
     search = find_rate(service, asked, kept, attainment=attainment, seed=seed) if find else None
     if search is not None and search.best:
         asked = steady(asked, search.best, seed)

@@ -20,6 +20,7 @@ from gpusim.engine.serving.hit_rates import hit_rate
 from gpusim.policies.registry import get
 from gpusim.programs.serving.requests import at_rate, rate_of, requests_of
 from gpusim.studies.serving.answer import objective
+from gpusim.studies.serving.choices import smallest
 from gpusim.studies.serving.setup import ServiceSpec, prepare, tiers_of
 
 TRACES = Path(os.environ.get("MOONCAKE_TRACES", "MOONCAKE_TRACES"))
@@ -146,7 +147,7 @@ def test_prompts_that_another_gpu_computes_come_over_its_links() -> None:
         ({"requests": "drawn(prompt=0)"}, "cannot have prompt=0"),
         ({"slo": "ttft"}, "is no objective"),
         ({"find": "rate"}, "there is no objective to keep"),
-        ({"find": "gpus"}, "is not searched for"),
+        ({"find": "gpu"}, "is not searched for"),
         ({"rate": 2.0, "at_once": 3}, "leave one of both out"),
         ({"blocks": 3}, "a service has no 'blocks'"),
     ],
@@ -184,3 +185,62 @@ def test_a_scheduler_of_ones_own_serves(tmp_path: Path) -> None:
     assert found.metrics() == usual.metrics()
     with pytest.raises(GpusimError, match="there is no schedule policy 'as_they_came'"):
         serve("llama-8b", "h100-sxm-80gb", DRAWN, rate=20.0, engine="as_they_came")
+
+
+@pytest.mark.slow
+def test_the_largest_rate_has_an_interval_of_step_times_and_arrivals() -> None:
+    found = serve("llama-8b", "l40s", DRAWN, slo="ttft 2 s, tpot 60 ms", find="rate")
+    search = found.search
+    assert search is not None and search.slow < search.best < search.fast
+    assert len(search.seeds) == 2 and all(0.8 < rate / search.best < 1.25 for rate in search.seeds)
+    assert "Four times out of five it is between" in found.searched()
+    assert found.metrics()["slow_rate_per_s"] == search.slow
+
+
+def test_steps_at_the_ends_of_their_interval_take_those_multiples() -> None:
+    service = prepare(ServiceSpec(model="llama-8b", machine="l40s"))
+    for before, tokens in (([900] * 20, [1] * 20), ([0], [1500]), ([10, 0], [1, 700])):
+        plain = service.times.of(before, tokens)
+        slow, fast = (service.paced(bound).times.of(before, tokens) for bound in ("slow", "fast"))
+        for part in ("gemm", "attention", "other"):
+            assert fast.parts[part] <= plain.parts[part] <= slow.parts[part]
+        assert slow.ns == pytest.approx(plain.high, rel=0.02) and fast.ns == pytest.approx(plain.low, rel=0.02)
+
+
+@pytest.mark.hand_worked
+def test_the_smallest_number_is_found_by_halving() -> None:
+    for wanted in range(1, 12):
+        asked: list[int] = []
+        assert smallest(lambda n, w=wanted, a=asked: a.append(n) or n >= w, 1, 11) == wanted  # type: ignore[misc]
+        assert len(asked) <= 5
+    assert smallest(lambda n: False, 1, 11) == 0
+
+
+def test_gpus_and_tiers_are_found_for_a_rate() -> None:
+    found = serve("llama-8b", "8 x l40s", DRAWN, rate=6.0, slo="ttft 2 s, tpot 60 ms", find="gpus")
+    gpus = [row["GPUs"] for row in found.tried]
+    best = next(row for row in found.tried if row[""] == "<-")
+    assert best["attainment"] >= 0.9 and gpus[-1] == 8 and found.service.spec.replicas == best["GPUs"]
+    assert all(row["attainment"] < 0.9 for row in found.tried if row["GPUs"] < best["GPUs"])
+    assert found.searched() == f"{best['GPUs']} GPUs: the smallest that keeps the objectives."
+    none = serve("llama-8b", "2 x l40s", DRAWN, rate=6.0, slo="ttft 1 ms", find="gpus")
+    assert none.searched().startswith("None of them keeps the objectives")
+    chats = "chats(users=20, turns=3, seconds=20, think=5)"
+    tiers = serve("llama-8b", "a100-pcie-40gb", chats, find="kv_tier", tiers="host(64 GiB)")
+    assert [row["tiers"] for row in tiers.tried] == ["", "host(4 GiB, lru)", "host(16 GiB, lru)", "host(64 GiB, lru)"]
+    assert tiers.chosen
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"find": "gpu"}, "'gpu' is not searched for"),
+        ({"find": "gpus"}, "there is no objective to keep"),
+        ({"find": "kv_tier"}, "there are no tiers to choose from"),
+        ({"find": "rate", "rate": 3.0, "slo": "ttft 1 s"}, "the rate is what is searched for"),
+        ({"find": "gpus", "at_once": 3, "slo": "ttft 1 s"}, "a search for gpus needs requests"),
+    ],
+)
+def test_searches_that_cannot_be_are_refused(words: dict[str, Any], said: str) -> None:
+    with pytest.raises(GpusimError, match=said):
+        serve("llama-8b", "l40s", DRAWN, **words)

@@ -40,7 +40,7 @@ def verb(
     at_once: Annotated[int, typer.Option(help="So many clients, each of which waits for its answer.", min=0)] = 0,
     count: Annotated[int, typer.Option(help="Only so many requests, from the first.", min=0)] = 0,
     slo: Annotated[str, typer.Option(help="Objectives: 'ttft 500 ms, tpot 50 ms'.")] = "",
-    find: Annotated[str, typer.Option(help="rate: the largest within the objectives.")] = "",
+    find: Annotated[str, typer.Option(help="rate: the largest; gpus: the fewest; kv_tier: the smallest of --tiers.")] = "",
     attainment: Annotated[float, typer.Option(help="Share of the requests that have to meet them.", min=0.0, max=1.0)] = 0.9,
     tiers: Annotated[str, typer.Option(help="Memories below for keys and values: 'host(64 GiB) > nvme(1 TB, s3fifo)'.")] = "",
     when: Annotated[str, typer.Option(help="What goes there: write_through, selective, write_back.")] = "write_through",
@@ -113,8 +113,11 @@ def _show(found: ServingAnswer) -> None:
     split = f", each on {spec.tensor} GPUs" if spec.tensor > 1 else ""
     typer.echo(f"{spec.model} on {spec.machine}, {spec.engine}: {count} replica{'s' if count > 1 else ''}{split}; "
                f"room for {service.cached_tokens:,} tokens of keys and values")  # fmt: skip
-    if found.search is not None:
+    if found.searched():
         typer.echo(found.searched())
+    if found.tried:
+        emit(list(found.tried))
+        typer.echo("")
     typer.echo(
         f"{numbers['finished']:,} of {numbers['requests']:,} requests finished in {numbers['makespan_ns'] / 1e9:.4g} s: "
         f"{numbers['requests_per_s']:.3g} a second, {numbers['output_tokens_per_s']:,.0f} tokens of output a second\n"

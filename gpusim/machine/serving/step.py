@@ -159,6 +159,23 @@ def step_interval(table: F64, parts: I64, bounds: F64) -> int:
     return 0
 
 
+def paced(table: F64, factors: F64) -> F64:
+    """The table of steps whose parts take these multiples of their time, (5,) in the order of PARTS."""
+    made = table.copy()
+    for first, count, slope in ((BY_TOKEN, TOKENS, TOKEN_SLOPE), (BY_REQUEST, REQUESTS, REQUEST_SLOPE)):
+        width = int(table[count]) + 1
+        for row, part in enumerate((GEMM, COLLECTIVES, OTHER)):
+            begin = int(table[first]) + row * width
+            made[begin : begin + width] *= factors[part]
+            made[slope + row] *= factors[part]
+    for first, rows, columns in ((DECODE, DECODE_ROWS, DECODE_COLUMNS), (PREFILL, PREFILL_ROWS, PREFILL_COLUMNS)):
+        begin = int(table[first])
+        made[begin : begin + int(table[rows] * table[columns])] += math.log(factors[ATTENTION])
+    for number in (HOST_STEP, HOST_REQUEST, HOST_TOKEN, LAUNCHES):
+        made[number] *= factors[HOST]
+    return made
+
+
 def packed(numbers: dict[str, Any]) -> F64:
     """A table of by_token and by_request (3, count + 1), decode and prefill grids of log ns, captured sizes, single numbers."""
     head, body, at = np.zeros(HEADER), [], HEADER

@@ -48,6 +48,8 @@ class ServingAnswer:
     search: RateSearch | None = None
     price: float = 0.0  # of a GPU hour
     limit: str = field(default="")
+    chosen: str = ""  # what a search for GPUs or tiers chose, and the rows of what it tried
+    tried: tuple[dict[str, Any], ...] = ()
 
     def metrics(self) -> dict[str, float]:
         """All numbers by name; see `results.served`, `cost_per_million_tokens` of the output in the currency of the price."""
@@ -58,6 +60,8 @@ class ServingAnswer:
             found["cost_per_million_tokens"] = self.price * gpus / tokens * 1e6 if tokens else float("nan")
         if self.search is not None:
             found |= {"best_rate_per_s": self.search.best, "alone_attainment": self.search.alone}
+            if self.search.seeds:
+                found |= {"slow_rate_per_s": self.search.slow, "fast_rate_per_s": self.search.fast}
         return found
 
 
@@ -67,6 +71,8 @@ class ServingAnswer:
         found: dict[str, Any] = {"service": words, "blocks": self.service.blocks, "replicas": len(self.service.groups)}
         found |= {"metrics": self.metrics(), "limit": self.limit, "times_ns": self.times, "spread": self.spread}
         found["tiers"] = list(self.tiers)
+        if self.chosen:
+            found |= {"chosen": self.chosen, "tried": list(self.tried)}
         if self.search is not None:
             found["rates"] = [{"rate_per_s": p.rate, "attainment": p.attainment} for p in self.search.points]
         return found
@@ -74,6 +80,8 @@ class ServingAnswer:
     def searched(self) -> str:
         """What the search has found, as a sentence; "" without one."""
         search = self.search
+        if self.chosen:
+            return self.chosen
         if search is None:
             return ""
         if not search.best:
@@ -84,7 +92,16 @@ class ServingAnswer:
         fails = next((p for p in search.points if p.rate > search.best), None)
         beyond = f"; at {fails.rate:.3g} it is {fails.attainment:.1%}, {_misses(fails.served, self.slo)}" if fails else ""
         best = next(p for p in search.points if p.rate == search.best)
-        return f"Largest rate: {search.best:.3g} requests a second, at which {best.attainment:.1%} meet the objectives{beyond}."
+        rate = f"Largest rate: {search.best:.3g} requests a second"
+        said = f"{rate}, at which {best.attainment:.1%} meet the objectives{beyond}."
+        if not search.seeds:
+            return said
+        low, high = min(search.best, *search.seeds), max(search.best, *search.seeds)
+        between = f"between {search.slow:.3g} and {search.fast:.3g}"
+        return (
+            f"{said} Four times out of five it is {between}, as far as step times decide; three draws of the arrivals "
+            f"give {low:.3g} to {high:.3g}."
+        )
 
 
 def _misses(served: Served, slo: Objective) -> str:

@@ -142,7 +142,7 @@ def _one(question: ServingQuestion, spec: ServiceSpec, word: str, rate: float, a
     service, asked = prepare(spec), requests_of(word)
     search = None
     if question.find:
-        search = find_rate(service, asked, question.slo, attainment=question.attainment, seed=question.seed)
+        search = find_rate(service, asked, question.slo, attainment=question.attainment, seed=question.seed, interval=False)
         asked = steady(asked, search.best, question.seed) if search.best else asked
     run = service.start(at_rate(asked, rate, question.seed) if rate else asked, at_once=at_once)
     run.advance()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpusim.base.errors import GpusimError
 from gpusim.policies.schedule.parts.tables import RequestTable
@@ -18,6 +18,8 @@ ATTAINMENT = 0.9
 CLOSE = 1.03
 """The rate that is found and the next that fails differ by no more than this factor."""
 MOST_RUNS = 40
+NEAR = 1.15
+"""By which factor slow and fast steps, or other arrivals, are first expected to change the rate."""
 STEADY, MOST = 200.0, 300_000
 """A rate is tried for so many seconds, and no more than so many requests: a queue that grows must have the time to do so."""
 
@@ -37,6 +39,8 @@ class RateSearch:
 
     best   the largest that kept the objectives; 0.0: none does, as `alone` shows
     alone  share of the requests that meet them when they are served one after the other
+    slow, fast  the largest where all steps take as long as their interval allows, and as short: four times out of five between
+    seeds  the largest with other arrivals
     """
 
     points: tuple[RatePoint, ...]
@@ -44,6 +48,9 @@ class RateSearch:
     alone: float
     slo: Objective
     attainment: float
+    slow: float = math.nan
+    fast: float = math.nan
+    seeds: tuple[float, ...] = ()
 
 
 def steady(requests: RequestTable, rate: float, seed: int) -> RequestTable:
@@ -53,12 +60,13 @@ def steady(requests: RequestTable, rate: float, seed: int) -> RequestTable:
 
 def find_rate(
     service: PreparedService, requests: RequestTable, slo: Objective, *, attainment: float = ATTAINMENT, seed: int = 0,
-    tell: Callable[[RatePoint], None] | None = None,
+    tell: Callable[[RatePoint], None] | None = None, interval: bool = True,
 ) -> RateSearch:  # fmt: skip
     """The largest rate, to 3 %, of a Poisson process at which so large a share of the requests meets the objectives.
 
     The same requests with the same gaps come faster or slower, so that rates differ in little else; where they are too few for
-    `STEADY` seconds they come again.
+    `STEADY` seconds they come again.  With `interval` the search is made again around what it found, with slow and fast steps
+    and with two other draws of the arrivals.
     Raises GpusimError without an objective.
     """
     if slo == Objective():
@@ -69,23 +77,41 @@ def find_rate(
     alone = float(served.meets(slo).mean())
     if alone < attainment:
         return RateSearch((), 0.0, alone, slo, attainment)
+
+    def search(of: PreparedService, guess: float, seed: int, known: dict[float, RatePoint], stretch: float) -> float:
+        def keeps(rate: float) -> bool:
+            run = of.start(steady(requests, rate, seed))
+            run.advance()
+            result = run.result()
+            known[rate] = RatePoint(rate, result, float(result.meets(slo).mean()))
+            if tell is not None:
+                tell(known[rate])
+            return known[rate].attainment >= attainment
+
+        return bisected(keeps, guess, stretch)
+
     tried: dict[float, RatePoint] = {}
+    guess = len(requests.arrival) * len(service.groups) / max(served.makespan_ns, 1) * SECOND
+    best = search(service, guess, seed, tried, 2.0)
+    found = RateSearch(tuple(tried[rate] for rate in sorted(tried)), best, alone, slo, attainment)
+    if not interval or not best:
+        return found
+    slow, fast = (search(service.paced(bound), best, seed, {}, NEAR) for bound in ("slow", "fast"))
+    return replace(found, slow=slow, fast=fast, seeds=tuple(search(service, best, seed + i, {}, NEAR) for i in (1, 2)))
 
-    def keeps(rate: float) -> bool:
-        run = service.start(steady(requests, rate, seed))
-        run.advance()
-        result = run.result()
-        tried[rate] = RatePoint(rate, result, float(result.meets(slo).mean()))
-        if tell is not None:
-            tell(tried[rate])
-        return tried[rate].attainment >= attainment
 
-    low, high = 0.0, float("inf")
-    rate = len(requests.arrival) * len(service.groups) / max(served.makespan_ns, 1) * SECOND
-    while high > low * CLOSE and len(tried) < MOST_RUNS:
+def bisected(keeps: Callable[[float], bool], guess: float, stretch: float) -> float:
+    """The largest rate that keeps what is asked, to 3 %; 0.0: none was found.
+
+    guess, stretch  where it begins, and by which factor it goes on until one rate keeps it and one does not
+    """
+    low, high, rate = 0.0, math.inf, guess
+    for _ in range(MOST_RUNS):
+        if high <= low * CLOSE:
+            break
         if keeps(rate):
             low = rate
         else:
             high = rate
-        rate = low * 2 if high == float("inf") else (low + high) / 2 if low else high / 2
-    return RateSearch(tuple(tried[rate] for rate in sorted(tried)), low, alone, slo, attainment)
+        rate = low * stretch if high == math.inf else (low + high) / 2 if low else high / stretch
+    return low

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from gpusim.engine.serving.adapters import AdaptedCost
 from gpusim.engine.serving.modelled import ModelledCost
 from gpusim.engine.serving.run import BlockSwap, Engine, ServiceRun
 from gpusim.engine.serving.tiering import WHEN, CopyWay, KvStore, KvTier, dense
+from gpusim.machine.serving import step as steps
 from gpusim.machine.serving.adapters import AdapterShape, adapter_times
 from gpusim.machine.serving.build import ServedStepTimes, step_times
 from gpusim.machine.serving.shape import ServedModel
@@ -96,6 +97,12 @@ class PreparedService:
     times: ServedStepTimes
     groups: tuple[tuple[str, ...], ...]  # GPUs of each replica
     blocks: int
+
+    def paced(self, bound: str) -> PreparedService:
+        """The same service with all steps at the "fast" or the "slow" end of their interval, errors of all parts together."""
+        first = {"fast": steps.LOW, "slow": steps.HIGH}[bound]
+        table = steps.paced(self.times.table, self.times.table[first : first + 5])
+        return replace(self, times=replace(self.times, table=table))
 
     @property
     def cached_tokens(self) -> int:
