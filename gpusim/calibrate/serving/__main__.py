@@ -3,6 +3,7 @@
     operators   hold slices of the measured operators out, and keep the errors
     intervals   the shipped intervals, from the errors that were kept
     score       simulate the published runs (--held-out: the other half), and keep that
+    transfers   published transfers of keys and values, small ones fitted, large ones said
     page        the tables of the documents, of what was kept
 """
 
@@ -12,7 +13,7 @@ import argparse
 from pathlib import Path
 
 from gpusim.base.errors import GpusimError
-from gpusim.calibrate.serving import operators, runs
+from gpusim.calibrate.serving import operators, runs, transfers
 from gpusim.calibrate.serving.cases import shipped
 from gpusim.calibrate.serving.closed_loop import simulated
 from gpusim.calibrate.serving.page import RUN_HEAD, page, run_row, summary
@@ -23,7 +24,7 @@ def main() -> None:
     """Print the tables."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="python -m gpusim.calibrate.serving", description=__doc__, formatter_class=form)
-    parser.add_argument("what", choices=["operators", "intervals", "score", "page"])
+    parser.add_argument("what", choices=["operators", "intervals", "score", "transfers", "page"])
     parser.add_argument("--held-out", action="store_true", help="the half that was drawn by name, scored once at the end")
     parser.add_argument("--only", default="", help="runs whose name contains this")
     parser.add_argument("--tables", type=Path, help="systems/data of aiconfigurator, when not that of the installed package")
@@ -31,6 +32,8 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.what == "page":
         print(page(operators.read(), runs.read()))
+    elif asked.what == "transfers":
+        print(transfers.table())
     elif asked.what == "intervals":
         print(operators.intervals(operators.read()))
     elif asked.what == "operators":
