@@ -61,8 +61,9 @@ def table() -> str:
     ]
     for row in rows:
         said, part = fit.ms(row.bytes), "fitted" if row.bytes < SMALL else "held out"
+        error = f"{100 * (said / row.ms - 1):+.1f} %"
         lines.append(
-            f"| {row.tokens:,} | {row.bytes / 1e6:,.0f} MB | {row.ms:.2f} | {said:.2f} | {100 * (said / row.ms - 1):+.1f} % | {part} "
+            f"| {row.tokens:,} | {row.bytes / 1e6:,.0f} MB | {row.ms:.2f} | {said:.2f} | {error} | {part} "
             f"| {row.ttft_ms:,.0f} | {row.ttft_ms - row.ms:,.0f} |"
         )
     return "\n".join([*lines, "", f"Latency {fit.latency:.2f} ms, rate {fit.rate / 1e6:.0f} GB/s."])
