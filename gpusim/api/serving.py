@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from gpusim.base.errors import GpusimError
@@ -12,7 +13,8 @@ from gpusim.policies.registry import entry_of
 from gpusim.programs.serving.requests import at_rate, requests_of
 from gpusim.studies.serving.answer import ServingAnswer, answer, objective
 from gpusim.studies.serving.choices import find_gpus, find_tier
-from gpusim.studies.serving.questions import ServedPoint, ServingQuestion, read, served
+from gpusim.studies.serving.folder import answered
+from gpusim.studies.serving.questions import ServingQuestion, read, row_of, served
 from gpusim.studies.serving.search import ATTAINMENT, find_rate, steady
 from gpusim.studies.serving.setup import ServiceSpec, prepare
 
@@ -73,33 +75,15 @@ def serve(
     return answer(service, run, kept, search, price)
 
 
-
-def serve_question(word: str) -> tuple[ServingQuestion, list[dict[str, Any]]]:
+def serve_question(
+    word: str, out: Path | None = None, *, jobs: int = 1, force: bool = False
+) -> tuple[ServingQuestion, list[dict[str, Any]]]:
     """The question of a file, or of one that ships, and a row of numbers for each combination of its axes.
 
+    out, jobs, force  a folder that keeps each combination, and has those that it holds already; worker processes; do all again
     Raises ConfigError with file:line:col.
     """
     asked = read(find.find("serving question", word, None))
-    return asked, [row_of(point, asked) for point in served(asked)]
-
-
-def row_of(point: ServedPoint, asked: ServingQuestion) -> dict[str, Any]:
-    """The axes' values and the numbers by which combinations are compared; times in ms."""
-    if point.answer is None:
-        return {**point.values, "why not": point.why}
-    numbers = point.answer.metrics()
-    row = dict(point.values)
-    if asked.find:
-        row["rate [1/s]"] = numbers["best_rate_per_s"]
-    if "attainment" in numbers:
-        row["attainment"] = numbers["attainment"]
-    row |= {f"{name} [ms]": numbers[f"{key}_ns"] / 1e6 for name, key in _NUMBERS.items()}
-    row |= {"output [tokens/s]": numbers["output_tokens_per_s"], "preemptions": numbers["preemptions"]}
-    if numbers["hit_share"] > 0 or numbers["tier_share"] > 0:
-        row |= {"cached": numbers["hit_share"], "from tiers": numbers["tier_share"]}
-    if "cost_per_million_tokens" in numbers:
-        row["cost of 1 M tokens"] = numbers["cost_per_million_tokens"]
-    return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in row.items()}
-
-
-_NUMBERS = {"TTFT p50": "ttft_p50", "TTFT p99": "ttft_p99", "TPOT p50": "tpot_p50", "TPOT p99": "tpot_p99"}
+    if out is None:
+        return asked, [row_of(point, asked) for point in served(asked)]
+    return asked, answered(asked, out, jobs=jobs, force=force)

@@ -18,6 +18,18 @@ if TYPE_CHECKING:
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*")  # what YAML reads as the text that it is
 
 
+def serving_question(name: str) -> bool:
+    """Whether this is a question about services: one that ships, or a file with a key `service`."""
+    from gpusim.base.yaml import document
+    from gpusim.base.yaml.find import names
+
+    path = Path(name)
+    if not path.is_file():
+        return name in names("serving question") and name not in names("experiment")
+    data = document.read(path).data if path.suffix in (".yaml", ".yml") else None
+    return isinstance(data, dict) and "service" in data
+
+
 def experiment(
     name: str, sets: Sequence[str] = (), *, on: Sequence[str] | None = None, use: Sequence[str] | None = None
 ) -> Loaded:

@@ -3,22 +3,20 @@ how full the memory for keys and values is over time."""
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gpusim.base.files import write_json, write_text
+from gpusim.base.files import write_json
 from gpusim.results.served import NEVER, Objective, Served
 from gpusim.show.panels import logarithmic
 from gpusim.show.style import ALARM, BLUE, GREEN, ORANGE, SOFT, canvas, headline, save, styled
 from gpusim.show.view import scale
 from gpusim.studies.serving.answer import ServingAnswer
+from gpusim.studies.serving.folder import save_rows
 
 F64 = npt.NDArray[np.float64]
 POINTS = 400  # of a curve
@@ -40,16 +38,6 @@ def save_answer(found: ServingAnswer, folder: Path) -> list[Path]:
     answer = found.searched() or (f"Limited by {found.limit}." if found.limit else "")
     figure = draw(question, answer, found.served, rates, found.slo, search.best if search is not None else 0.0)
     return [*paths, *save(figure, folder / "serving")]
-
-
-def save_rows(rows: list[dict[str, Any]], path: Path) -> None:
-    """Rows as CSV, with all columns that any of them has."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(path, text.getvalue())
 
 
 @styled

@@ -16,6 +16,7 @@ import typer
 from gpusim.base.errors import GpusimError
 from gpusim.cli import say
 from gpusim.cli.asked import experiment as asked_for
+from gpusim.cli.asked import serving_question
 from gpusim.cli.options import (
     FORMATS,
     Experiment,
@@ -88,6 +89,14 @@ def verb(
     from gpusim.results.folder import has_result
     from gpusim.studies.monitoring.runs import RecordedRuns
 
+    if serving_question(experiment):
+        if on or use or sets or uncertainty or log or metrics or dry_run or kernel_times:
+            raise GpusimError(f"'{experiment}' asks about services: it takes --out, --jobs, --force and --json alone")
+        from gpusim.cli.verbs.serve import answer_question
+        from gpusim.experiment.pool import cores
+
+        answer_question(experiment, out or Path("results") / Path(experiment).stem, jobs or cores(), force, json)
+        return 0
     if metrics is None and metrics_scale:
         raise GpusimError("--metrics-scale is the clock of --metrics", hint="say where metrics go: --metrics metrics.om")
     drawn = chosen_formats(formats)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpusim.base.errors import GpusimError
-from gpusim.cli.options import Json, Use, output
+from gpusim.cli.options import Jobs, Json, Use, output
 from gpusim.cli.output import emit, emit_json
 
 if TYPE_CHECKING:
@@ -57,11 +57,14 @@ def verb(
     use: Use = None,
     metrics: Annotated[Path | None, typer.Option(help="A file of OpenMetrics under vLLM's names, a sample a second.")] = None,
     out: Annotated[Path | None, output("A folder for serving.json, requests.csv and a figure.")] = None,
+    jobs: Jobs = None,
     json: Json = False,
 ) -> None:
     """Serve requests with a model on a machine: latencies, goodput, memory; or the largest rate within objectives."""
     if question:
-        _answer_question(question, out, json)
+        from gpusim.experiment.pool import cores
+
+        answer_question(question, out, jobs or cores(), json=json)
         return
     for name, value in (("model", model), ("machine", machine), ("requests", requests)):
         if not value:
@@ -91,20 +94,18 @@ def verb(
             typer.echo(f"{out}: {', '.join(path.name for path in written)}")
 
 
-def _answer_question(word: str, out: Path | None, json: bool) -> None:
+def answer_question(word: str, out: Path | None, jobs: int = 1, force: bool = False, json: bool = False) -> None:
+    """Print a row for each combination of a question, and keep them in a folder."""
     from gpusim.api.serving import serve_question
-    from gpusim.show.serving import save_rows
 
-    asked, rows = serve_question(word)
+    asked, rows = serve_question(word, out, jobs=jobs, force=force)
     if json:
         emit_json({"question": asked.question, "rows": rows})
     else:
         typer.echo(f"{asked.question}\n")
         emit(rows, columns=list(dict.fromkeys(name for row in rows for name in row)))
-    if out is not None:
-        save_rows(rows, out / "summary.csv")
-        if not json:
-            typer.echo(f"\n{out}: summary.csv")
+    if out is not None and not json:
+        typer.echo(f"\n{out}: summary.csv")
 
 
 def _show(found: ServingAnswer) -> None:

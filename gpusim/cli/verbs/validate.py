@@ -25,6 +25,15 @@ def verb(
 ) -> None:
     """Read the file as `run` would; all mistakes at once as an error, else what it comes to."""
     path, kind = _file(file)
+    if kind == "serving question":
+        from gpusim.studies.serving.questions import combinations, read
+
+        count = len(list(combinations(read(path))))
+        if json:
+            emit_json({"file": str(path), "kind": kind, "services": count})
+        else:
+            typer.echo(f"{path}: a valid {kind}: {count} service{'s' if count > 1 else ''}")
+        return
     if kind != "experiment" and (on or use or sets):
         raise GpusimError("--on, --use and --set are for experiments", str(path), "leave them out for a machine")
     found = (
@@ -47,7 +56,7 @@ def _file(name: str) -> tuple[Path, str]:
     from gpusim.base.yaml import document
     from gpusim.base.yaml.find import find, names
 
-    known = {kind: names(kind) for kind in ("experiment", "profile", "machine")}
+    known = {kind: names(kind) for kind in ("experiment", "profile", "machine", "serving question")}
     for kind, candidates in known.items():
         if name in candidates:
             return find(kind, name), kind
@@ -57,6 +66,8 @@ def _file(name: str) -> tuple[Path, str]:
         raise GpusimError(f"there is no file, experiment, profile or machine '{name}'", hint=suggest(name, everything))
     data = document.read(path).data
     keys = set(data) if isinstance(data, dict) else set()
+    if "service" in keys:
+        return path, "serving question"
     return path, "machine" if {"nodes", "wires"} & keys else "profile" if {"gpu", "link", "sources"} & keys else "experiment"
 
 

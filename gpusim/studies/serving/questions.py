@@ -14,12 +14,12 @@ The keys of `service` are those of `setup.ServiceSpec`, the others those of `gpu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import fields
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
@@ -114,28 +114,38 @@ def _checked(doc: Document) -> ServingQuestion:
     return found
 
 
-def served(question: ServingQuestion, tell: Callable[[ServedPoint], None] | None = None) -> list[ServedPoint]:
-    """All combinations, one after the other; what cannot be served says why."""
-    points = []
-    for spec, requests, rate, at_once, values in _combinations(question):
-        try:
-            point = ServedPoint(values, _one(question, spec, requests, rate, at_once))
-        except GpusimError as error:
-            point = ServedPoint(values, None, error.message)
-        points.append(point)
-        if tell is not None:
-            tell(point)
-    return points
+class Combination(NamedTuple):
+    """One of a question's: a service, requests, at which rate or from how many clients, and the values of the axes."""
+
+    spec: ServiceSpec
+    requests: str
+    rate: float
+    at_once: int
+    values: dict[str, Any]
 
 
-def _combinations(question: ServingQuestion) -> Iterator[tuple[ServiceSpec, str, float, int, dict[str, Any]]]:
+def served(question: ServingQuestion) -> list[ServedPoint]:
+    """All combinations, one after the other."""
+    return [point_of(question, one) for one in combinations(question)]
+
+
+def point_of(question: ServingQuestion, one: Combination) -> ServedPoint:
+    """One combination; what cannot be served says why."""
+    try:
+        return ServedPoint(one.values, _one(question, one.spec, one.requests, one.rate, one.at_once))
+    except GpusimError as error:
+        return ServedPoint(one.values, None, error.message)
+
+
+def combinations(question: ServingQuestion) -> Iterator[Combination]:
+    """All of a question, in the order of its axes."""
     names = [f.name for f in fields(question.service)]
     own = [getattr(question.service, name) for name in names]
     axes = question.axes()
     for values in product(*own, question.requests, question.rate, question.at_once):
         said = dict(zip((*names, "requests", "rate", "at_once"), values, strict=True))
         spec = ServiceSpec(**{name: said[name] for name in names})
-        yield spec, said["requests"], said["rate"], said["at_once"], {name: said[name] for name in axes}
+        yield Combination(spec, said["requests"], said["rate"], said["at_once"], {name: said[name] for name in axes})
 
 
 def _one(question: ServingQuestion, spec: ServiceSpec, word: str, rate: float, at_once: int) -> ServingAnswer:
@@ -147,3 +157,25 @@ def _one(question: ServingQuestion, spec: ServiceSpec, word: str, rate: float, a
     run = service.start(at_rate(asked, rate, question.seed) if rate else asked, at_once=at_once)
     run.advance()
     return answer(service, run, question.slo, search, question.price)
+
+
+def row_of(point: ServedPoint, asked: ServingQuestion) -> dict[str, Any]:
+    """The axes' values and the numbers by which combinations are compared; times in ms."""
+    if point.answer is None:
+        return {**point.values, "why not": point.why}
+    numbers = point.answer.metrics()
+    row = dict(point.values)
+    if asked.find:
+        row["rate [1/s]"] = numbers["best_rate_per_s"]
+    if "attainment" in numbers:
+        row["attainment"] = numbers["attainment"]
+    row |= {f"{name} [ms]": numbers[f"{key}_ns"] / 1e6 for name, key in _NUMBERS.items()}
+    row |= {"output [tokens/s]": numbers["output_tokens_per_s"], "preemptions": numbers["preemptions"]}
+    if numbers["hit_share"] > 0 or numbers["tier_share"] > 0:
+        row |= {"cached": numbers["hit_share"], "from tiers": numbers["tier_share"]}
+    if "cost_per_million_tokens" in numbers:
+        row["cost of 1 M tokens"] = numbers["cost_per_million_tokens"]
+    return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in row.items()}
+
+
+_NUMBERS = {"TTFT p50": "ttft_p50", "TTFT p99": "ttft_p99", "TPOT p50": "tpot_p50", "TPOT p99": "tpot_p99"}
