@@ -92,11 +92,7 @@ def verb(
     if serving_question(experiment):
         if on or use or sets or uncertainty or log or metrics or dry_run or kernel_times:
             raise GpusimError(f"'{experiment}' asks about services: it takes --out, --jobs, --force and --json alone")
-        from gpusim.cli.verbs.serve import answer_question
-        from gpusim.experiment.pool import cores
-
-        answer_question(experiment, out or Path("results") / Path(experiment).stem, jobs or cores(), force, json)
-        return 0
+        return _services(experiment, out, jobs, force, json)
     if metrics is None and metrics_scale:
         raise GpusimError("--metrics-scale is the clock of --metrics", hint="say where metrics go: --metrics metrics.om")
     drawn = chosen_formats(formats)
@@ -126,6 +122,14 @@ def verb(
             with _ends_on_request():
                 told.give(RecordedRuns(todo.out, metrics_scale, loaded.own), quiet=json)
     return code
+
+
+def _services(word: str, out: Path | None, jobs: int | None, force: bool, json: bool) -> int:
+    from gpusim.cli.verbs.serve import answer_question
+    from gpusim.experiment.pool import cores
+
+    answer_question(word, out or Path("results") / Path(word).stem, jobs or cores(), force, json)
+    return 0
 
 
 @contextmanager

@@ -51,8 +51,8 @@ def kinds_of(word: str, gpus: int, detect: float, repair: float) -> tuple[tuple[
     for part in word.split(","):
         match = _WORD.fullmatch(part)
         if match is None:
-            names = ", ".join(known())
-            raise GpusimError(f"'{part.strip()}' says no failures", hint=f"write gpu 50000 h, node 3000 d, or {names}")
+            runs = ", ".join(known())
+            raise GpusimError(f"'{part.strip()}' says no failures", hint=f"write gpu 50000 h, node 3000 d, or {runs}")
         found.append(_plain(match[1], float(parse(match[2], TIME)), gpus, detect, repair))
     return tuple(found), ()
 
