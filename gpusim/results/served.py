@@ -134,7 +134,7 @@ class Served:
         found["preemptions"] = sum(e.preemptions for e in self.engines)
         found["steps"] = sum(e.steps for e in self.engines)
         running = float(self.samples["running"].sum(axis=0).mean()) if self.samples["running"].size else 0.0
-        found["step_requests"] = running / len(self.engines)
+        found["running_mean"] = running / len(self.engines)
         found["busy_share"] = sum(e.busy_ns for e in self.engines) / max(self.makespan_ns, 1) / len(self.engines)
         found["kv_peak_share"] = float(np.nanmax(self.kv_share())) if self.kv_share().size else float("nan")
         return found

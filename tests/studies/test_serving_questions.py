@@ -56,6 +56,19 @@ def test_larger_tiers_find_more_and_answer_sooner() -> None:
 
 
 @pytest.mark.slow
+def test_half_of_the_memory_costs_nothing_until_the_load_fills_it() -> None:
+    found = by("shared_memory", "engine", "memory", "rate")
+    dynamic = "dynamic_batching(preferred_batch_size='4,8', max_queue_delay_us=100000)"
+
+    def worse(engine: str, rate: float) -> float:
+        return float(found[engine, 0.45, rate]["TTFT p50 [ms]"] / found[engine, 0.9, rate]["TTFT p50 [ms]"])
+
+    assert worse(dynamic, 0.5) < 1.1 < 3 < worse(dynamic, 1.5)
+    assert worse("static", 1.5) == pytest.approx(worse(dynamic, 1.5), rel=0.05)
+    assert worse("vllm@0.33", 1.5) == 1 < 1.1 < worse("vllm@0.33", 3) < 1.3
+
+
+@pytest.mark.slow
 def test_a_batch_that_waits_for_its_last_is_worst_in_a_burst() -> None:
     found = by("burst", "machine", "engine")
     for machine in ("l40s", "2 x l40s"):

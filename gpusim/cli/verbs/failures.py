@@ -79,6 +79,8 @@ def _show(found: LongRunAnswer) -> None:
         f"run{'s' if v['runs'] > 1 else ''}): {v['effective']:.2%} of the time is work that counts. {v['interruptions']:.1f} "
         f"interruptions, {v['lost_h']:.3g} h of work done twice."
     )
+    if v["short_h"] > max(0.5 * (v["total_h"] - v["work_h"]), 0.01 * v["total_h"]):
+        typer.echo("Most of what is lost is waiting for nodes: try --spare, or --least with fewer nodes.")
 
 
 def _time(seconds: float) -> str:

@@ -157,8 +157,9 @@ def _served(found: ServingAnswer, numbers: dict[str, float]) -> list[str]:
         said.append(f"Limited by {found.limit}.")
     elif found.search is None:
         said.append("Requests hardly ever wait: it bears more.")
-    rows, full = f"{numbers['step_requests']:.3g}", f"{numbers['kv_peak_share']:.0%}"
-    said.append(f"A step has {rows} requests on average; keys and values take {full} of their room at most.")
+    running, full = f"{numbers['running_mean']:.3g}", f"{numbers['kv_peak_share']:.0%}"
+    each = " on each engine" if len(found.served.engines) > 1 else ""
+    said.append(f"On average {running} requests run at once{each}; keys and values take {full} of their room at most.")
     if numbers["hit_share"] > 0:
         said.append(f"The prefix cache has {numbers['hit_share']:.1%} of the tokens looked up.")
     if numbers["tier_share"] > 0:
