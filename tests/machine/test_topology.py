@@ -146,6 +146,23 @@ def test_what_a_word_means():
         routes.between(build.load("cxl-pool-2x-h100"), "gpu0", "gpu3")
 
 
+def test_machines_of_two_kinds_share_a_network_at_their_own_rates() -> None:
+    made = build.load("hgx-h100 + dgx-a100")
+    assert made.name == "hgx-h100 + dgx-a100 over infiniband" and len(made.gpus) == 16 and made.hosts == 2
+    assert [made.profile(made.gpus[i]).name for i in (0, 8)] == ["h100-sxm-80gb", "a100-sxm4-80gb"]
+    assert made.links["n0.nic0", "network"].rate == 47.7e9 and made.links["n1.nic0", "network"].rate == 23.85e9
+    assert routes.between(made, "n0.gpu0", "n1.gpu3").rate == 23.85e9
+    for word, told in (
+        ("hgx-h100 + gh200-x4", "by different rules"), ("hgx-h100 + dgx-a100 over tpc", "no network 'tpc'"),
+        ("hgx-h100 + nothing", "no machine 'nothing'"), ("0 x hgx-h100 + dgx-1-v100", "a cluster of 0 machines"),
+    ):  # fmt: skip
+        with pytest.raises(GpusimError, match=told):
+            build.load(word)
+    with pytest.raises(GpusimError, match="machines of several kinds"):
+        build.file_of("hgx-h100 + dgx-a100")
+
+
+
 @pytest.mark.parametrize(
     ("old", "new", "where", "said"),
     [

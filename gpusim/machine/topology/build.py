@@ -18,6 +18,7 @@ from gpusim.machine.topology.spec import MachineFile, NodeSpec, WireSpec
 from gpusim.machine.topology.topology import Draft, Topology, TopologyLink, TopologyNode
 
 _CLUSTER = re.compile(r"(\d{1,4})\s*x\s+(\S+)(?:\s+over\s+(\S+))?")
+_SEVERAL = " + "
 MOST_OF_PROFILE = 16
 MOST_NODES = 4096
 """Nodes of a machine: more is a mistake of the file."""
@@ -29,12 +30,14 @@ def names() -> list[str]:
 
 
 def load(word: str, base: Path | None = None) -> Topology:
-    """The machine that a word means: a name or path, `4 x hgx-h100`, `2 x hgx-h100 over tcp`; a profile is one GPU and host.
+    """The machine that a word means: a name or path, `4 x hgx-h100`, `hgx-h100 + 2 x dgx-a100 over tcp`; a profile is one GPU and host.
 
     So many of a profile, `4 x l40s`, are GPUs of one host; on a network they are none.
     Raises ProfileError (unknown) or ConfigError (wrong).
     """
     known = names()
+    if _SEVERAL in word:
+        return _mixed(word, base)
     if match := _CLUSTER.fullmatch(word.strip()):
         if match[2] not in known and match[2] in catalogue.names() and not match[3]:
             return of_profile(catalogue.load(match[2]), int(match[1]))
@@ -45,7 +48,12 @@ def load(word: str, base: Path | None = None) -> Topology:
 
 
 def file_of(word: str, base: Path | None = None) -> Path | None:
-    """The file of the whole machine that a word means; None where it means none, such as a profile's name."""
+    """The file of the whole machine that a word means; None where it means none, such as a profile's name.
+
+    Raises GpusimError for machines of several kinds, which have no one file.
+    """
+    if _SEVERAL in word:
+        raise GpusimError(f"'{word}' are machines of several kinds, on which programs do not run", hint="gpusim serve takes them")
     match = _CLUSTER.fullmatch(word.strip())
     name = match[2] if match else word
     if name in catalogue.names():
@@ -105,21 +113,45 @@ def cluster(one: Topology, count: int, network: str = "") -> Topology:
 
     Raises GpusimError where the machine has no cards, or no such network.
     """
-    known = one.file.networks
+    return _wired(_copies(one, count), f"{count} x {one.name}", network)
+
+
+def _copies(one: Topology, count: int) -> list[Topology]:
     if count < 1:
         raise GpusimError(f"a cluster of {count} machines has none")
-    if not known or not one.of_kind("nic"):
-        raise GpusimError(f"machine '{one.name}' has no network to which others could be wired")
-    name = network or next(iter(known))
-    if name not in known:
-        raise GpusimError(f"machine '{one.name}' has no network '{name}'", hint=suggest(name, known))
-    if one.network is not None:
-        raise GpusimError(f"'{one.name}' is a cluster already")
-    chosen, draft = known[name], Draft({"network": TopologyNode("network", "network")})
     if count * len(one.nodes) > MOST_NODES:
         raise GpusimError(f"{count} x {one.name} has more than {MOST_NODES} nodes")
-    for i in range(count):
-        own = {node: f"n{i}.{node}" for node in one.nodes}
+    return [one] * count
+
+
+def _mixed(word: str, base: Path | None) -> Topology:
+    """Machines of several kinds on one network, the GPUs of the first first; see `load`."""
+    said, _, network = word.partition(" over ")
+    hosts, names = list[Topology](), list[str]()
+    for part in said.split(_SEVERAL):
+        match = _CLUSTER.fullmatch(part.strip())
+        count, one = (int(match[1]), load(match[2], base)) if match else (1, load(part.strip(), base))
+        hosts += _copies(one, count)
+        names.append(f"{count} x {one.name}" if match else one.name)
+    for one in hosts:
+        if (one.file.peers.pcie, one.file.staging) != (hosts[0].file.peers.pcie, hosts[0].file.staging):
+            raise GpusimError(f"GPUs of {hosts[0].name} and {one.name} reach each other by different rules: they are no cluster")
+    return _wired(hosts, _SEVERAL.join(names), network.strip())
+
+
+def _wired(hosts: list[Topology], title: str, network: str) -> Topology:
+    """Hosts on a network; each card has the rate that its own machine gives it, and latencies are the first machine's."""
+    name = network or next(iter(hosts[0].file.networks), "")
+    draft = Draft({"network": TopologyNode("network", "network")})
+    for i, one in enumerate(hosts):
+        if one.network is not None:
+            raise GpusimError(f"'{one.name}' is a cluster already")
+        known = one.file.networks
+        if not known or not one.of_kind("nic"):
+            raise GpusimError(f"machine '{one.name}' has no network to which others could be wired")
+        if name not in known:
+            raise GpusimError(f"machine '{one.name}' has no network '{name}'", hint=suggest(name, known))
+        own, chosen = {node: f"n{i}.{node}" for node in one.nodes}, known[name]
         draft.nodes |= {own[n]: replace(node, name=own[n]) for n, node in one.nodes.items()}
         draft.links |= {(own[a], own[b]): replace(link, a=own[a], b=own[b]) for (a, b), link in one.links.items()}
         for nic in one.of_kind("nic"):
@@ -127,8 +159,8 @@ def cluster(one: Topology, count: int, network: str = "") -> Topology:
                 nominal = chosen.nominal.value if chosen.nominal else None
                 half = chosen.latency.value / 2  # one way passes a card's wire at each end
                 draft.links[a, b] = TopologyLink(a, b, "network", 1, chosen.rate.value, half, None, nominal)
-    title = f"{count} x {one.name} over {name}"
-    return Topology(title, one.file, draft.nodes, draft.links, chosen, name)
+    file = hosts[0].file
+    return Topology(f"{title} over {name}", file, draft.nodes, draft.links, file.networks[name], name)
 
 
 def _topology(doc: Document, base: Path | None) -> Topology:

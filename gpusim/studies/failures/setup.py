@@ -91,6 +91,8 @@ def _hosts(word: str) -> tuple[Topology, int, int]:
     machine = build.load(f"2 x {match[2]}" if match and times > 2 else word)
     if times > 2 and len(set(machine.host.values())) == 1:  # GPUs of one host
         machine, times = build.load(word), 1
+    if len({machine.profile(gpu).name for gpu in machine.gpus}) > 1:
+        raise GpusimError(f"'{machine.name}' has GPUs of several kinds, and a long run is modelled on equal nodes")
     hosts = Counter(machine.host[gpu] for gpu in machine.gpus)
     if len(set(hosts.values())) > 1:
         raise GpusimError(f"the hosts of '{machine.name}' have different numbers of GPUs, which a long run does not model")
