@@ -24,7 +24,8 @@ FINDS = ("rate", *CHOICES)
 
 def serve(
     model: str, machine: str, requests: str, *, rate: float = 0.0, slo: str = "", find: str = "",
-    attainment: float = ATTAINMENT, at_once: int = 0, count: int = 0, seed: int = 0, price: float = 0.0, **words: Any,
+    attainment: float = ATTAINMENT, at_once: int = 0, count: int = 0, seed: int = 0, price: float = 0.0, log: bool = False,
+    **words: Any,
 ) -> ServingAnswer:  # fmt: skip
     """What `gpusim serve` prints.
 
@@ -37,6 +38,7 @@ def serve(
     find       "rate": the largest rate at which `attainment` of the requests meet it; "gpus": the fewest that do at this rate;
                "kv_tier": the smallest part of `tiers` that does, or that is as good as any
     price      of a GPU hour
+    log        keep what happens to each request (`records` of the answer), for the page of `gpusim serve --log`
     words      the fields of `studies.serving.setup.ServiceSpec`: engine, tensor, replicas, weights, cache, tiers, when, ...;
                engine may also be a scheduler of your own, decorated with `gpusim.policy.schedule`
 
@@ -54,6 +56,8 @@ def serve(
     if find in CHOICES and at_once:
         said = f"a search for {find} needs requests that come whatever is answered"
         raise GpusimError(said, hint="--rate instead of --at-once")
+    if log and find in CHOICES:
+        raise GpusimError(f"a search for {find} keeps no log", hint="serve what it finds, with --log")
     if rate and at_once:
         raise GpusimError("requests come at a rate, or from clients that wait for answers", hint="leave one of both out")
     unknown = sorted(set(words) - set(ServiceSpec.__dataclass_fields__))
@@ -70,7 +74,7 @@ def serve(
     search = find_rate(service, asked, kept, attainment=attainment, seed=seed) if find else None
     if search is not None and search.best:
         asked = steady(asked, search.best, seed)
-    run = service.start(at_rate(asked, rate, seed) if rate else asked, at_once=at_once)
+    run = service.start(at_rate(asked, rate, seed) if rate else asked, at_once=at_once, log=log)
     run.advance()
     return answer(service, run, kept, search, price)
 

@@ -158,7 +158,7 @@ def test_machines_of_two_kinds_share_a_network_at_their_own_rates() -> None:
     ):  # fmt: skip
         with pytest.raises(GpusimError, match=told):
             build.load(word)
-    with pytest.raises(GpusimError, match="machines of several kinds"):
+    with pytest.raises(GpusimError, match="several kinds of machines"):
         build.file_of("hgx-h100 + dgx-a100")
 
 

@@ -56,6 +56,7 @@ def verb(
     seed: Annotated[int, typer.Option(help="Of the arrivals.", min=0)] = 0,
     use: Use = None,
     metrics: Annotated[Path | None, typer.Option(help="A file of OpenMetrics under vLLM's names, a sample a second.")] = None,
+    log: Annotated[bool, typer.Option("--log", help="With -o, also a page of requests, steps and memory over time.")] = False,
     out: Annotated[Path | None, output("A folder for serving.json, requests.csv and a figure.")] = None,
     jobs: Jobs = None,
     json: Json = False,
@@ -69,11 +70,14 @@ def verb(
     for name, value in (("model", model), ("machine", machine), ("requests", requests)):
         if not value:
             raise GpusimError(f"a service needs --{name}, or a file that asks a question", hint="gpusim serve --help")
+    if log and out is None:
+        raise GpusimError("--log makes a page, and nothing says where", hint="-o FOLDER")
     from gpusim.api.serving import serve
 
     found = serve(
         model, machine, requests, rate=rate, slo=slo, find=find, attainment=attainment, at_once=at_once, count=count, seed=seed,
-        price=price, engine=engine, tensor=tensor, replicas=replicas, prefill=prefill, tiers=tiers, when=when, lora=lora,
+        price=price, log=log,
+        engine=engine, tensor=tensor, replicas=replicas, prefill=prefill, tiers=tiers, when=when, lora=lora,
         weights=weights, cache=cache, max_seqs=max_seqs, max_tokens=max_tokens, max_len=max_len, block=block, memory=memory,
         use=tuple(use or ()),
     )  # fmt: skip
@@ -90,6 +94,10 @@ def verb(
         from gpusim.show.serving import save_answer
 
         written = save_answer(found, out)
+        if log:
+            from gpusim.show.page.service import write_service_page
+
+            written.append(write_service_page(found, _sentence(found, found.metrics()), _latencies(found.metrics()), out))
         if not json:
             typer.echo(f"{out}: {', '.join(path.name for path in written)}")
 
@@ -123,10 +131,7 @@ def _show(found: ServingAnswer) -> None:
         f"{numbers['finished']:,} of {numbers['requests']:,} requests finished in {numbers['makespan_ns'] / 1e9:.4g} s: "
         f"{numbers['requests_per_s']:.3g} a second, {numbers['output_tokens_per_s']:,.0f} tokens of output a second\n"
     )
-    emit([
-        {"": said, **{f"{which} [ms]": _ms(numbers[f"{name}_{which}_ns"]) for which in ("mean", "p50", "p90", "p99")}}
-        for said, name in _ROWS.items()
-    ])  # fmt: skip
+    emit(_latencies(numbers))
     typer.echo("")
     typer.echo(_sentence(found, numbers))
     for tier in found.tiers:
@@ -165,6 +170,13 @@ def _served(found: ServingAnswer, numbers: dict[str, float]) -> list[str]:
     if numbers["tier_share"] > 0:
         said.append(f"{numbers['tier_share']:.1%} of the prompts' tokens come from memories below, or from other GPUs.")
     return said
+
+
+def _latencies(numbers: dict[str, float]) -> list[dict[str, str]]:
+    return [
+        {"": said, **{f"{which} [ms]": _ms(numbers[f"{name}_{which}_ns"]) for which in ("mean", "p50", "p90", "p99")}}
+        for said, name in _ROWS.items()
+    ]
 
 
 def _reasons(found: ServingAnswer) -> str:

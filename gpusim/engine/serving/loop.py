@@ -32,6 +32,7 @@ from gpusim.engine.serving.tables import (
     PREFILL,
     REACHED,
     REJECTED,
+    RESUMED,
     SENT_FOR,
     SERVICE,
     STEP,
@@ -307,6 +308,7 @@ def begin_step(s: Service, e: int) -> int:
         elif tiers.load(below, requests, e, step.load[i], now) == 0:
             has_come(s, r)
     for i in range(step.word[told.N_PREEMPTED]):
+        s.outcome[step.preempted[i]].stopped = 1
         note(s, PREEMPTED, step.preempted[i], e, 0)
         sample_preemption(s, e)
     if rows == 0:
@@ -323,6 +325,9 @@ def begin_step(s: Service, e: int) -> int:
             if x.sent_for == 0:
                 tiers.use_leading(below, requests, e, step.who[i], step.before[i])
             note(s, ADMITTED, step.who[i], e, step.cached[step.who[i]])
+        elif x.stopped == 1:
+            x.stopped = 0
+            note(s, RESUMED, step.who[i], e, 0)
         if x.made == 0:
             prompt += step.tokens[i]
     took = as_cost(s.cost[e, 0], s.cost[e, 1])(engine.cost, engine.step) + engine.owed

@@ -101,6 +101,11 @@ class ServiceRun:
         self._records: list[Any] = []
 
     @property
+    def logs(self) -> bool:
+        """Whether it keeps its log."""
+        return bool(self.tables.course["log_on"][0])
+
+    @property
     def now(self) -> int:
         """Simulated time, ns."""
         return int(self.tables.clock["now"][0])

@@ -66,7 +66,8 @@ COURSE = record(
 OUTCOME = record(
     [("engine", i8), ("came", i8), ("admitted", i8), ("first", i8), ("last", i8), ("ended", i8), ("made", i8), ("refused", i8),
      ("sent_for", i8),  # tokens that came from tiers below, or from the engine that computed the prompt
-     ("prefilled", i8)]  # that engine, -1: there was none
+     ("prefilled", i8),  # that engine, -1: there was none
+     ("stopped", i8)]    # it has been preempted and does not run again yet
 )  # fmt: skip
 
 # Sums over the time of a row: of each, its value times ns, but tokens as they are.
@@ -78,7 +79,8 @@ SAMPLE = record(
 (
     ARRIVED, REJECTED, ADMITTED, FIRST_TOKEN, PREEMPTED, SENT_FOR, HAS_COME, ENDED, WENT_AWAY,
     STEP,  # `request` rows of it, `value` ns
-) = range(10)  # fmt: skip
+    RESUMED,
+) = range(11)  # fmt: skip
 SERVED = record([("t", i8), ("kind", i8), ("request", i8), ("engine", i8), ("value", i8)])
 
 PER_OCTAVE, OCTAVES = 64, 48  # classes of times between tokens: from 2**k ns on, 64 of each octave

@@ -30,7 +30,7 @@ def names() -> list[str]:
 
 
 def load(word: str, base: Path | None = None) -> Topology:
-    """The machine that a word means: a name or path, `4 x hgx-h100`, `hgx-h100 + 2 x dgx-a100 over tcp`; a profile is one GPU and host.
+    """The machine of a name or path, of `4 x hgx-h100` or `hgx-h100 + 2 x dgx-a100 over tcp`; a profile is one GPU and host.
 
     So many of a profile, `4 x l40s`, are GPUs of one host; on a network they are none.
     Raises ProfileError (unknown) or ConfigError (wrong).
@@ -53,7 +53,7 @@ def file_of(word: str, base: Path | None = None) -> Path | None:
     Raises GpusimError for machines of several kinds, which have no one file.
     """
     if _SEVERAL in word:
-        raise GpusimError(f"'{word}' are machines of several kinds, on which programs do not run", hint="gpusim serve takes them")
+        raise GpusimError(f"'{word}' are several kinds of machines, which run no program", hint="gpusim serve takes them")
     match = _CLUSTER.fullmatch(word.strip())
     name = match[2] if match else word
     if name in catalogue.names():
@@ -135,12 +135,12 @@ def _mixed(word: str, base: Path | None) -> Topology:
         names.append(f"{count} x {one.name}" if match else one.name)
     for one in hosts:
         if (one.file.peers.pcie, one.file.staging) != (hosts[0].file.peers.pcie, hosts[0].file.staging):
-            raise GpusimError(f"GPUs of {hosts[0].name} and {one.name} reach each other by different rules: they are no cluster")
+    """Hosts on a network: each card has the rate of its own machine, latencies are those of the first."""
     return _wired(hosts, _SEVERAL.join(names), network.strip())
 
 
 def _wired(hosts: list[Topology], title: str, network: str) -> Topology:
-    """Hosts on a network; each card has the rate that its own machine gives it, and latencies are the first machine's."""
+    """Hosts on a network; each card has the rate of its own machine, and latencies are those of the first."""
     name = network or next(iter(hosts[0].file.networks), "")
     draft = Draft({"network": TopologyNode("network", "network")})
     for i, one in enumerate(hosts):

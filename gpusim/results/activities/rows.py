@@ -18,12 +18,14 @@ KINDS = (
     "migration", "eviction",                      # of pages, to a processor or from one that had no room
     "fault_batch", "host_fault",                  # the driver serves faults of a GPU, of the CPU
     "stall", "device_call", "phase",
-    "step",                                       # of a managed program, that is no kernel
+    "step",                                       # of a managed program, no kernel; of an engine that serves requests
+    "queued", "waiting_for_kv", "prefill", "decode", "preempted",  # what a request does
 )  # fmt: skip
-SWAP_IN, SWAP_OUT, MIGRATION, EVICTION, FAULT_BATCH, HOST_FAULT, STALL, DEVICE_CALL, PHASE, STEP = range(
-    len(tr.ACTIVITIES), len(KINDS)
-)
-GROUPS = ("phase", "stream", "stall", "copy engine", "fault", "host")  # of lanes, in the order in which they are shown
+(
+    SWAP_IN, SWAP_OUT, MIGRATION, EVICTION, FAULT_BATCH, HOST_FAULT, STALL, DEVICE_CALL, PHASE, STEP,
+    QUEUED, WAITING_FOR_KV, PREFILL, DECODE, WAS_PREEMPTED,
+) = range(len(tr.ACTIVITIES), len(KINDS))  # fmt: skip
+GROUPS = ("phase", "stream", "stall", "copy engine", "fault", "host", "request")  # of lanes, in the order of their display
 
 ROW = np.dtype(
     [("device", np.int32), ("host", np.int32), ("tenant", np.int32), ("request", np.int32), ("lane", np.int32),

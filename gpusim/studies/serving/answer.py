@@ -50,6 +50,7 @@ class ServingAnswer:
     limit: str = field(default="")
     chosen: str = ""  # what a search for GPUs or tiers chose, and the rows of what it tried
     tried: tuple[dict[str, Any], ...] = ()
+    records: Any = None  # engine.serving.tables.SERVED rows of a run that kept its log
 
     def metrics(self) -> dict[str, float]:
         """All numbers by name; see `results.served`, `cost_per_million_tokens` of the output in the currency of the price."""
@@ -121,7 +122,8 @@ def answer(
     total = max(sum(one.ns for one in spent), 1)
     spread = sum(one.low for one in spent) / total, sum(one.high for one in spent) / total
     return ServingAnswer(
-        service, served, slo, times, spread, tuple(_tiers(run)), search, price, limited_by(service, served, times)
+        service, served, slo, times, spread, tuple(_tiers(run)), search, price, limited_by(service, served, times),
+        records=run.records() if run.logs else None,
     )
 
 

@@ -15,6 +15,7 @@ async function start() {
     page.folders.push(new Runs(content.folders.length > 1 ? "AB"[at] : "", folder.told, folder.table, numbers));
   }
   answers(page);
+  beside(page, "served", "Service");
   beside(page, "tuned", "Search");
   beside(page, "advised", "Advice");
   if (page.folders.some((runs) => runs.size)) {
@@ -48,7 +49,7 @@ function beside(page, what, title) {
   // What another command has found out, in its words.
   const parts = page.folders.flatMap((runs) => {
     const found = runs.words[what];
-    if (!found.tables) return [];
+    if (!found || !found.tables) return [];
     return [
       page.folders.length > 1 ? make("h3", {}, `${runs.letter}: ${runs.words.name}`) : "", ...(found.said || []).map((words) => make("p", {}, words)), wordTables(found.tables),
       ...found.copied.flatMap((words) => [make("pre", {}, words), copyButton(words)]),

@@ -8,12 +8,12 @@ const KIND_WORDS = {
   kernel: "kernel", copy_in: "copy from the host", copy_out: "copy to the host", copy_peer: "copy to another GPU", collective: "collective",
   nvme_read: "read from disk", nvme_write: "write to disk", host: "work of the host", swap_in: "swap in", swap_out: "swap out", migration: "migration of pages",
   eviction: "eviction of pages", fault_batch: "faults served", host_fault: "fault of the CPU", stall: "stall", device_call: "call of the allocator",
-  phase: "phase", step: "step of the program",
+  phase: "phase", step: "step of the program", queued: "queued", waiting_for_kv: "waiting for keys and values", prefill: "prefill", decode: "decode", preempted: "preempted",
 };
 const KIND_COLOURS = {
   kernel: "#0072B2", copy_in: "#56B4E9", copy_out: "#7F7A1C", copy_peer: "#332288", collective: "#882255", nvme_read: "#009E73", nvme_write: "#5B6270",
   host: "#7F7A1C", swap_in: "#D55E00", swap_out: "#E69F00", migration: "#D55E00", eviction: "#E69F00", fault_batch: "#882255", host_fault: "#CC79A7",
-  stall: "#B3261E", device_call: "#5B6270", phase: "#8A8F99", step: "#8A8F99",
+  stall: "#B3261E", device_call: "#5B6270", phase: "#8A8F99", step: "#8A8F99", queued: "#CC79A7", waiting_for_kv: "#E69F00", prefill: "#D55E00", decode: "#0072B2", preempted: "#B3261E",
 };
 const STALL_COLOURS = {
   stall_swap_in: "#D55E00", stall_swap_out: "#E69F00", stall_alloc: "#CC79A7", stall_launch: "#56B4E9", stall_sync: "#009E73", stall_event: "#7F7A1C",
@@ -22,7 +22,7 @@ const STALL_COLOURS = {
 };
 const LINK_COLOURS = { h2d: "#D55E00", d2h: "#E69F00" };
 const SPARE_COLOURS = ["#CC79A7", "#882255", "#56B4E9", "#7F7A1C", "#009E73", "#E69F00", "#332288", "#0072B2"];
-const HEIGHTS = { stall: 12, phase: 14 };
+const HEIGHTS = { stall: 12, phase: 14, request: 12 };
 const TRACK = 24, GAP = 3, AXIS = 26, AREA = 110, RATE = 44, BLOCK = 64, LEAST_SPAN = 8;
 
 function rgbOf(hex) {
@@ -171,7 +171,7 @@ class Timeline {
     for (let row = 0; row < this.count; row++) { const key = keyOf(row); sizes.set(key, (sizes.get(key) || 0) + 1); }
     const rows = new Map([...sizes].map(([key, size]) => [key, [new Int32Array(size), 0]]));
     for (let row = 0; row < this.count; row++) { const one = rows.get(keyOf(row)); one[0][one[1]++] = row; }
-    const order = ["phase", "stream", "stall", "copy engine", "link", "collective", "fault", "host"];
+    const order = ["phase", "stream", "stall", "copy engine", "link", "collective", "fault", "host", "request"];
     const found = [...rows].map(([key, [mine]]) => {
       const [name, group, number] = lanes[key % lanes.length], place = Math.floor(key / lanes.length);
       const [at, on] = [place % devices, Math.floor(place / devices)];
@@ -339,6 +339,7 @@ class Timeline {
   titleOf(row) {
     const kind = this.kindOf(row), name = this.nameOf(row);
     if (kind === "stall") return `stall: ${name.replace("stall_", "").replaceAll("_", " ")}`;
+    if (name.startsWith("request ")) return `${name}: ${KIND_WORDS[kind]}`;
     return kind === "kernel" || kind === "phase" || kind === "step" ? name : `${KIND_WORDS[kind] || kind}${name ? ` of ${name}` : ""}`;
   }
 
