@@ -135,12 +135,12 @@ def _mixed(word: str, base: Path | None) -> Topology:
         names.append(f"{count} x {one.name}" if match else one.name)
     for one in hosts:
         if (one.file.peers.pcie, one.file.staging) != (hosts[0].file.peers.pcie, hosts[0].file.staging):
-    """Hosts on a network: each card has the rate of its own machine, latencies are those of the first."""
+            raise GpusimError(f"GPUs of {hosts[0].name} and {one.name} reach each other by different rules: they are no cluster")
     return _wired(hosts, _SEVERAL.join(names), network.strip())
 
 
 def _wired(hosts: list[Topology], title: str, network: str) -> Topology:
-    """Hosts on a network; each card has the rate of its own machine, and latencies are those of the first."""
+    """Hosts on a network: each card has the rate of its own machine, latencies are those of the first."""
     name = network or next(iter(hosts[0].file.networks), "")
     draft = Draft({"network": TopologyNode("network", "network")})
     for i, one in enumerate(hosts):
