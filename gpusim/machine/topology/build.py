@@ -135,7 +135,7 @@ def _mixed(word: str, base: Path | None) -> Topology:
         names.append(f"{count} x {one.name}" if match else one.name)
     for one in hosts:
         if (one.file.peers.pcie, one.file.staging) != (hosts[0].file.peers.pcie, hosts[0].file.staging):
-            raise GpusimError(f"GPUs of {hosts[0].name} and {one.name} reach each other by different rules: they are no cluster")
+            raise GpusimError(f"GPUs of {hosts[0].name} and {one.name} reach each other by different rules: no cluster")
     return _wired(hosts, _SEVERAL.join(names), network.strip())
 
 
