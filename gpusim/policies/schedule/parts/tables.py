@@ -13,7 +13,7 @@ a time in ns.
              Requests for which there is no room even alone may end here, refused: they stand in `ended`.  STOPPED where the
              real engine would end with an error
     over     the step is over: its tokens are computed, requests that have all theirs make one more; how many have ended
-    leave    the client goes away, between two steps
+    leave    the client goes away, between two steps; or what an engine kept of its prompt is on another now
     loaded   what the request waited for has come: below[r] of its tokens are on the device
 Times are int64 ns, everything else counts tokens, blocks or requests.
 """
@@ -45,6 +45,9 @@ REFUSALS = (
 )
 EMPTY, LONG_PROMPT, LONG_OUTPUT, NO_ROOM = range(1, len(REFUSALS))
 
+NOT_NOW = -1  # of `arrive`: there is no room for tokens that come from another engine; they may come later
+ALL, PROMPT_ONLY, TOKENS_ONLY = range(3)  # of part[r]
+
 # Answers of `compose` beside a number of rows.
 ASK, ASK_TIER, STOPPED = -1, -2, -3
 UNKNOWN = -1  # of below[r]: the tiers have not been asked
@@ -62,8 +65,9 @@ OUT, IN = 0, 1  # the third number of a row of `swap`
     QUERIED_AGAIN, HIT_AGAIN,  # the same of requests that had been preempted, where the engine keeps these apart
     ON_DEVICE,      # leading tokens of the request that is asked about, which the prefix cache of the device holds
     WAKE,           # ns at which `compose` is called again although nothing has happened; 0: it need not be
+    PARTS,          # parts of requests that wait, where prompt and tokens are scheduled apart
     WORDS,
-) = range(24)  # fmt: skip
+) = range(25)  # fmt: skip
 ASYNC_LOADS, SYNC_LOADS = 1, 2
 MOST_LOADS = 1024  # that requests wait for at once; others start later
 
@@ -98,6 +102,7 @@ class StepTable(NamedTuple):
     made: Annotated[Any, i8, "requests"]         # tokens of the output
     cached: Annotated[Any, i8, "requests"]       # tokens found when it was first admitted, -1 before
     preemptions: Annotated[Any, i8, "requests"]
+    part: Annotated[Any, i1, "requests"]         # what this engine computes of it, which the loop writes before it arrives
     below: Annotated[Any, i8, "requests"]        # leading tokens that the tiers hold; UNKNOWN
     who: Annotated[Any, i8, "rows"]              # the step: a request,
     tokens: Annotated[Any, i8, "rows"]           # how many of its tokens are computed now,
