@@ -1,6 +1,6 @@
 """The loop of a service: what happens next, and what each engine does when its step is over.
 
-At equal times what flows goes first, then clients that go away, arrivals, and steps that end, engines in their order; only
+At equal times what flows goes first, then what comes within a mixed pool, clients that go away, arrivals, and steps that end, engines in their order; only
 then do engines that stand still compose their next steps, so that these know of all of it.
 """
 
@@ -12,7 +12,8 @@ from numba import types
 
 from gpusim.base.compiled import entry, function_at, kernel, outlined
 from gpusim.engine.clock import links, sharing
-from gpusim.engine.serving import tiers
+from gpusim.engine.serving import pool, tiers
+from gpusim.engine.serving.pool import pool_at
 from gpusim.engine.serving.tables import (
     ADMITTED,
     ARRIVED,
@@ -25,7 +26,9 @@ from gpusim.engine.serving.tables import (
     GIVEN,
     HAS_COME,
     LEAST_BUSY,
+    LEAST_TOKENS,
     LOG_FULL,
+    MIXED_POOL,
     OCTAVES,
     PER_OCTAVE,
     PREEMPTED,
@@ -76,6 +79,7 @@ def next_time(s: Service, requests: RequestTable) -> int:
     """When something happens next, ns; NEVER when nothing will."""
     c = s.course[0]
     time = min(s.fluid[0].tick, tiers.next_copy(tiers_at(s.tiers[0])))
+    time = min(time, pool.next_arrival(pool_at(s.pool[0])))
     if c.arrived < requests.arrival.size and (c.at_once == 0 or c.in_flight < c.at_once):
         time = min(time, max(requests.arrival[c.arrived], s.clock[0].now))
     if c.left < s.leaving.size:
@@ -105,12 +109,22 @@ def choose(s: Service, r: int, role: int) -> int:
     turn = r % max(count, 1)
     for e in range(s.engine.size):
         if s.engine[e].role == role:
-            if c.routing == LEAST_BUSY and (best < 0 or s.engine[e].under_way < least):
-                best, least = e, s.engine[e].under_way
-            elif c.routing != LEAST_BUSY and turn == 0:
+            if c.routing == LEAST_BUSY or c.routing == LEAST_TOKENS:
+                has = s.engine[e].under_way if c.routing == LEAST_BUSY else s.engine[e].owes
+                if best < 0 or has < least:
+                    best, least = e, has
+            elif turn == 0:
                 best = e
             turn -= 1
     return best
+
+
+@kernel
+def owed_for(s: Service, r: int) -> int:
+    """Tokens that the engine of a request owes for it."""
+    x = s.outcome[r]
+    whole = x.made == 0 and s.engine[x.engine].role != DECODE
+    return int(requests_at(s.requests[0]).prompt[r]) + 1 if whole else 1
 
 
 @kernel
@@ -123,16 +137,20 @@ def enter(s: Service, r: int, e: int) -> None:
         note(s, REJECTED, r, e, x.refused)
     else:
         engine.under_way += 1
+        engine.owes += owed_for(s, r)
         engine.woken = 1
 
 
 @kernel
 def arrive(s: Service, r: int) -> None:
     """A request comes."""
-    e, x = choose(s, r, PREFILL if s.course[0].split else WHOLE), s.outcome[r]
+    pooled, x = s.course[0].routing == MIXED_POOL, s.outcome[r]
+    e = assign(s, r) if pooled else choose(s, r, PREFILL if s.course[0].split else WHOLE)
     x.came = s.clock[0].now
     note(s, ARRIVED, r, e, 0)
     enter(s, r, e)
+    if pooled and x.refused == 0:
+        promise(s, r)
     if x.refused == 0:
         s.course[0].in_flight += 1
 
@@ -147,6 +165,92 @@ def hand_over(s: Service, r: int) -> None:
         s.course[0].in_flight -= 1
 
 
+@outlined
+def assign(s: Service, r: int) -> int:
+    """The engine of a mixed pool that computes the prompt of a request, perhaps its tokens, too."""
+    p = pool_at(s.pool[0])
+    for e in range(s.engine.size):
+        p.member[e].waits = step_at(s.engine[e].step).word[told.PARTS]
+    e = pool.assign(p, requests_at(s.requests[0]), s.engine, r)
+    step_at(s.engine[e].step).part[r] = told.ALL if p.tokens_at[r] == e else told.PROMPT_ONLY
+    return e
+
+
+@outlined
+def promise(s: Service, r: int) -> None:
+    """A request has come into the pool: its tokens are owed, and memory is promised, where prompt and tokens are to be."""
+    p, requests, e = pool_at(s.pool[0]), requests_at(s.requests[0]), s.outcome[r].engine
+    k = p.tokens_at[r]
+    p.member[k].promised += requests.prompt[r] + requests.output[r]
+    if k != e:
+        p.member[e].promised += requests.prompt[r] + 1
+        s.engine[e].owes -= 1
+        s.engine[k].owes += 1
+
+
+@outlined
+def hand_on(s: Service, r: int) -> None:
+    """A prompt of the pool has been computed: its keys and values set out to another engine, which makes the tokens."""
+    p, x = pool_at(s.pool[0]), s.outcome[r]
+    x.prefilled, x.engine = x.engine, p.tokens_at[r]
+    s.engine[x.engine].under_way += 1
+    set_out(s, r)
+
+
+@outlined
+def set_out(s: Service, r: int) -> None:
+    """Keys and values are on their way, or will try again when there is no room for them."""
+    p, x, now = pool_at(s.pool[0]), s.outcome[r], s.clock[0].now
+    tokens = requests_at(s.requests[0]).prompt[r]
+    step_at(s.engine[x.engine].step).part[r] = told.TOKENS_ONLY
+    if call(s, x.engine, V_ARRIVE, r) == told.NOT_NOW:
+        if anything_goes_on(s):
+            pool.depart(p, r, now + p.number[pool.RETRY], 0)
+        return
+    way = p.way[x.prefilled, x.engine]
+    x.sent_for += tokens
+    note(s, SENT_FOR, r, x.engine, tokens)
+    pool.depart(p, r, now + max(1, round(way[0] + way[1] * tokens)), 1)
+
+
+@kernel
+def anything_goes_on(s: Service) -> bool:
+    """Something may happen beside trips that try again."""
+    c, on = s.course[0], pool_at(s.pool[0]).number[pool.MOVING] > 0
+    for e in range(s.engine.size):
+        on = on or s.engine[e].ends < NEVER or s.engine[e].woken != 0
+    return bool(on or c.arrived < s.outcome.size or c.left < s.leaving.size)
+
+
+@outlined
+def end_trip(s: Service) -> None:
+    """Keys and values have come, and leave the engine that they come from; or they try again."""
+    p, requests = pool_at(s.pool[0]), requests_at(s.requests[0])
+    r, moves = pool.next_trip(p)
+    x = s.outcome[r]
+    gone = x.ended < NEVER
+    if not gone and not moves:
+        set_out(s, r)
+        return
+    if not gone:
+        has_come(s, r)
+    call(s, x.prefilled, V_LEAVE, r)
+    s.engine[x.prefilled].woken = 1
+    p.member[x.prefilled].promised -= requests.prompt[r] + 1
+
+
+@outlined
+def leave_pool(s: Service, r: int) -> None:
+    """A request of the pool has ended, or goes away; what it has on its way there stays until it has come."""
+    p, requests, x = pool_at(s.pool[0]), requests_at(s.requests[0]), s.outcome[r]
+    k = p.tokens_at[r]
+    p.member[k].promised -= requests.prompt[r] + requests.output[r]
+    if x.engine != k:
+        p.member[x.engine].promised -= requests.prompt[r] + 1
+        s.engine[k].owes -= 1
+        s.engine[x.engine].owes += 1
+
+
 @kernel
 def leave(s: Service, r: int) -> None:
     """A client goes away; of a request that has not ended the scheduler is told."""
@@ -155,6 +259,9 @@ def leave(s: Service, r: int) -> None:
         call(s, x.engine, V_LEAVE, r)
         x.ended = s.clock[0].now
         s.engine[x.engine].under_way -= 1
+        s.engine[x.engine].owes -= owed_for(s, r)
+        if s.course[0].routing == MIXED_POOL:
+            leave_pool(s, r)
         s.course[0].in_flight -= 1
         s.engine[x.engine].woken = 1
         note(s, WENT_AWAY, r, x.engine, x.made)
@@ -183,6 +290,7 @@ def give_tokens(s: Service, e: int, step: StepTable) -> None:
         if new > 0 and x.ended == NEVER:
             if x.made == 0:
                 x.first = now
+                s.engine[e].owes -= owed_for(s, r) - 1
                 note(s, FIRST_TOKEN, r, e, 0)
             else:
                 if now - x.last != gap:  # most requests of a step had their last token in the same step
@@ -198,12 +306,19 @@ def give_tokens(s: Service, e: int, step: StepTable) -> None:
 @kernel
 def end_requests(s: Service, e: int, step: StepTable) -> None:
     """Requests that the scheduler has ended: they have all their tokens, or it has given them up."""
+    pooled = s.course[0].routing == MIXED_POOL
     for i in range(step.word[told.N_ENDED]):
         r = step.ended[i]
         s.engine[e].under_way -= 1
+        if pooled and pool_at(s.pool[0]).tokens_at[r] != e and step.made[r] < requests_at(s.requests[0]).output[r]:
+            hand_on(s, r)
+            continue
+        s.engine[e].owes -= owed_for(s, r)
         if s.engine[e].role == PREFILL and step.status[r] != told.REJECTED:
             hand_over(s, r)
             continue
+        if pooled:
+            leave_pool(s, r)
         s.outcome[r].ended = s.clock[0].now
         s.course[0].in_flight -= 1
         if step.status[r] == told.REJECTED:
@@ -225,6 +340,8 @@ def end_step(s: Service, e: int) -> None:
     tiers.offer(tiers_at(s.tiers[0]), requests_at(s.requests[0]), step, e, now)
     give_tokens(s, e, step)
     end_requests(s, e, step)
+    if s.course[0].routing == MIXED_POOL and step.word[told.N_RUNNING] + step.word[told.N_WAITING] == 0:
+        pool.go_home(pool_at(s.pool[0]), e)
 
 
 @kernel
@@ -405,6 +522,8 @@ def happen(s: Service, requests: RequestTable) -> None:
         end_copy(s)
     elif tiers.next_copy(tiers_at(s.tiers[0])) == now:
         begin_copy(s)
+    elif pool.next_arrival(pool_at(s.pool[0])) == now:
+        end_trip(s)
     elif c.left < s.leaving.size and requests.leaves[s.leaving[c.left]] == now:
         c.left += 1
         leave(s, s.leaving[c.left - 1])

@@ -14,6 +14,7 @@ from gpusim.base.tables import filled, table
 from gpusim.engine.serving import tables as t
 from gpusim.engine.serving.costs import StepCost
 from gpusim.engine.serving.loop import serve_until
+from gpusim.engine.serving.pool import POOL, PROMPTS, TOKENS, MixedPool, pool_tables
 from gpusim.engine.serving.tiering import KvStore, tier_tables
 from gpusim.engine.serving.tiers import TIERS
 from gpusim.engine.state import LINK
@@ -22,7 +23,10 @@ from gpusim.policies.schedule.parts.running import NO_SWAP_SPACE, Running
 from gpusim.policies.schedule.parts.tables import NEVER, REFUSALS, REQUESTS, RequestTable
 from gpusim.results.served import EngineAccount, Served
 
-ROUTINGS = {"given": t.GIVEN, "round_robin": t.ROUND_ROBIN, "least_busy": t.LEAST_BUSY}
+ROUTINGS = {
+    "given": t.GIVEN, "round_robin": t.ROUND_ROBIN, "least_busy": t.LEAST_BUSY, "least_tokens": t.LEAST_TOKENS,
+    "mixed_pool": t.MIXED_POOL,
+}  # fmt: skip
 ROLES = {"whole": t.WHOLE, "prefill": t.PREFILL, "decode": t.DECODE}
 ROWS, WIDTH = 2048, 1_000_000  # of the samples: so many at most, the first of so many ns
 LOG_ROWS = 1 << 18
@@ -45,21 +49,23 @@ class Engine:
     scheduler: Running
     cost: StepCost
     swap: BlockSwap | None = None
-    role: str = "whole"  # prefill: it hands requests over to the least busy engine that is for decode
+    role: str = "whole"  # prefill: it hands requests over to an engine that is for decode; of a mixed pool, where it is at home
 
 
 class ServiceRun:
     """A service in progress; it has not begun.
 
-    routing  round_robin, least_busy (whose requests under way are the fewest), or given (`engine_of`)
+    routing  round_robin, least_busy (whose requests under way are the fewest), least_tokens (which owes the fewest tokens:
+             prompts not yet computed, and one of each request), mixed_pool (`pool`), or given (`engine_of`)
     at_once  so many clients send the requests, each its next one when it has an answer; 0: they come at their times
     store    tiers of keys and values below the engines' devices; then `requests` are `dense`
+    pool     the mixed pool of engines whose schedulers tell prompts and tokens apart
     log      keep what happens to each request (`records`)
     """
 
     def __init__(
         self, requests: RequestTable, engines: Sequence[Engine], *, routing: str = "least_busy", engine_of: Any = None,
-        at_once: int = 0, store: KvStore | None = None, log: bool = False,
+        at_once: int = 0, store: KvStore | None = None, pool: MixedPool | None = None, log: bool = False,
     ) -> None:  # fmt: skip
         n, self.requests, self.engines = len(requests.arrival), requests, list(engines)
         leaving = np.flatnonzero(requests.leaves < NEVER)
@@ -69,9 +75,13 @@ class ServiceRun:
         self.below, links, route = tier_tables(requests, store, len(engines))
         self._below = Placed(self.below, TIERS)
         self.tiers = tuple(dict.fromkeys(tier for chain in (store.chains if store is not None else ()) for tier in chain))
+        room = [engine.scheduler.limits.blocks * engine.scheduler.limits.block_size for engine in engines]
+        homes = [TOKENS if engine.role == "decode" else PROMPTS for engine in engines]
+        self._pool = Placed(pool_tables(pool, n, room, homes), POOL)
         self.tables = filled(
             t.Service, {"flows": 1 + len(self.below.way), "gaps": gaps, "log": LOG_ROWS if log else 1},
             link=table(max(1, len(links)), LINK), route=route, tiers=np.array([self._below.address], np.int64),
+            pool=np.array([self._pool.address], np.int64),
             engine=table(len(engines), t.ENGINE), verbs=verbs, outcome=table(n, t.OUTCOME),
             cost=np.array([engine.cost.address for engine in engines], np.int64),
             requests=np.array([self._placed.address], np.int64),
@@ -81,7 +91,7 @@ class ServiceRun:
         for row, engine in zip(self.tables.engine, engines, strict=True):
             row["own"], row["step"] = engine.scheduler.own, engine.scheduler.step_at
             row["cost"], row["ends"], row["wakes"] = engine.cost.own, NEVER, NEVER
-            row["role"] = ROLES[engine.role]
+            row["role"] = ROLES["whole" if pool is not None else engine.role]
             row["each"] = max(1, int(requests.piece[0]) // engine.scheduler.limits.block_size)
             if engine.swap is not None:
                 row["swap_latency"], row["swap_out"], row["swap_in"] = engine.swap.latency, engine.swap.out, engine.swap.back
@@ -94,7 +104,7 @@ class ServiceRun:
             self.tables.outcome[name] = NEVER
         self.tables.outcome["engine"] = -1 if engine_of is None else engine_of
         course = self.tables.course
-        course["at_once"], course["split"] = at_once, any(engine.role == "prefill" for engine in engines)
+        course["at_once"], course["split"] = at_once, any(row["role"] == t.PREFILL for row in self.tables.engine)
         self.tables.outcome["prefilled"] = -1
         course["routing"], course["log_on"], course["rows"], course["width"] = ROUTINGS[routing], log, ROWS, WIDTH
         self.tables.fluid["tick"] = NEVER

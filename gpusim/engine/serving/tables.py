@@ -29,7 +29,7 @@ REACHED, FINISHED, ASK, LOG_FULL, STUCK, STOPPED = range(6)
 COST = types.int64(types.int64, types.int64)
 
 # How a request finds its engine.
-GIVEN, ROUND_ROBIN, LEAST_BUSY = range(3)
+GIVEN, ROUND_ROBIN, LEAST_BUSY, LEAST_TOKENS, MIXED_POOL = range(5)
 
 # What an engine computes of a request: all; its prompt, which it hands over; what comes after a prompt that it is handed.
 WHOLE, PREFILL, DECODE = range(3)
@@ -46,6 +46,7 @@ ENGINE = record(
      ("wakes", i8),               # ns: its scheduler is asked again though nothing has happened, NEVER: it is not
      ("woken", i8),               # something has changed since its scheduler last found nothing to run
      ("under_way", i8),           # requests that it has and that have not ended
+     ("owes", i8),                # tokens of their prompts that it has not computed, and one for each of them
      ("steps", i8), ("busy", i8),  # so far; ns
      ("prompt_tokens", i8), ("output_tokens", i8)]  # computed, and made, so far
 )  # fmt: skip
@@ -102,6 +103,7 @@ class Service(NamedTuple):
     requests: Annotated[Any, i8, 1]             # address of the RequestTable
     leaving: Annotated[Any, i8, "leaving"]      # requests whose clients go away, in order of time
     tiers: Annotated[Any, i8, 1]                # address of the TierTables
+    pool: Annotated[Any, i8, 1]                 # address of the PoolTables
     outcome: Annotated[Any, OUTCOME, "n"]
     gaps: Annotated[Any, i8, "gaps"]            # how many times between tokens fall into each class
     samples: Annotated[Any, SAMPLE, "samples"]   # the rows of each engine, one engine after the other
