@@ -4,16 +4,18 @@
     intervals   the shipped intervals, from the errors that were kept
     score       simulate the published runs (--held-out: the other half), and keep that
     transfers   published transfers of keys and values, small ones fitted, large ones said
+    splitwise   published runs of SplitwiseSim (--runs, or the variable SPLITWISE_RUNS), request by request
     page        the tables of the documents, of what was kept
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 from gpusim.base.errors import GpusimError
-from gpusim.calibrate.serving import operators, runs, transfers
+from gpusim.calibrate.serving import operators, runs, splitwise, transfers
 from gpusim.calibrate.serving.cases import shipped
 from gpusim.calibrate.serving.closed_loop import simulated
 from gpusim.calibrate.serving.page import RUN_HEAD, page, run_row, summary
@@ -24,16 +26,19 @@ def main() -> None:
     """Print the tables."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="python -m gpusim.calibrate.serving", description=__doc__, formatter_class=form)
-    parser.add_argument("what", choices=["operators", "intervals", "score", "transfers", "page"])
+    parser.add_argument("what", choices=["operators", "intervals", "score", "transfers", "splitwise", "page"])
     parser.add_argument("--held-out", action="store_true", help="the half that was drawn by name, scored once at the end")
     parser.add_argument("--only", default="", help="runs whose name contains this")
     parser.add_argument("--tables", type=Path, help="systems/data of aiconfigurator, when not that of the installed package")
     parser.add_argument("--vidur", type=Path, help="a folder of Vidur's tables, which `operators` scores too")
+    parser.add_argument("--runs", type=Path, help="the folder of SplitwiseSim's runs")
     asked = parser.parse_args()
     if asked.what == "page":
         print(page(operators.read(), runs.read()))
     elif asked.what == "transfers":
         print(transfers.table())
+    elif asked.what == "splitwise":
+        print(splitwise.table(asked.runs or Path(os.environ.get("SPLITWISE_RUNS", "SPLITWISE_RUNS"))))
     elif asked.what == "intervals":
         print(operators.intervals(operators.read()))
     elif asked.what == "operators":

@@ -52,6 +52,8 @@ def verb(
     max_len: Annotated[int, typer.Option(help="Tokens of the longest sequence; 0: what the model takes.", min=0)] = 0,
     block: Annotated[int, typer.Option(help="Tokens of a block of keys and values.", min=1)] = 16,
     memory: Annotated[float, typer.Option(help="Share of the GPUs' memory that the engine takes.", min=0.01, max=1.0)] = 0.9,
+    routing: Annotated[str, typer.Option(help="least_busy, round_robin, least_tokens, mixed_pool.")] = "least_busy",
+    step_times: Annotated[str, typer.Option(help="A CSV of what steps take: FILE or FILE(hardware=h100).")] = "",
     price: Annotated[float, typer.Option(help="Of a GPU hour; answers with the cost of a million tokens.", min=0.0)] = 0.0,
     seed: Annotated[int, typer.Option(help="Of the arrivals.", min=0)] = 0,
     use: Use = None,
@@ -79,7 +81,7 @@ def verb(
         price=price, log=log,
         engine=engine, tensor=tensor, replicas=replicas, prefill=prefill, tiers=tiers, when=when, lora=lora,
         weights=weights, cache=cache, max_seqs=max_seqs, max_tokens=max_tokens, max_len=max_len, block=block, memory=memory,
-        use=tuple(use or ()),
+        routing=routing, step_times=step_times, use=tuple(use or ()),
     )  # fmt: skip
     if json:
         emit_json(found.values())
@@ -151,6 +153,8 @@ def _sentence(found: ServingAnswer, numbers: dict[str, float]) -> str:
         return " ".join([*said, "No request finished."])
     if "cost_per_million_tokens" in numbers:
         said.append(f"A million tokens of output cost {numbers['cost_per_million_tokens']:.3g}.")
+    if found.service.spec.step_times:
+        return " ".join([*said, f"Step times are those of {found.service.spec.step_times}."])
     low, high = found.spread
     said.append(f"Step times are modelled: {low:.2f} to {high:.2f} of what they say, four times out of five.")
     return " ".join(said)

@@ -14,8 +14,14 @@ _UNUSUAL = {
 }  # fmt: skip
 
 
-def served(name: str, weights: str = "bf16", cache: str = "bf16") -> ServedModel:
+_ALL_HEADS = {"gpt2": 50257, "bloom": 250880}
+"""Families whose steps are not modelled and whose shape is: keys and values of all heads, two matrices; and their words."""
+
+
+def served(name: str, weights: str = "bf16", cache: str = "bf16", *, timed: bool = True) -> ServedModel:
     """A decoder of the zoo with weights, keys and values of these types (`ServedModel`).
+
+    timed  its steps are to be modelled, too
 
     Raises GpusimError for a model that is not in the zoo, and for one whose steps are not modelled, with the reason.
     """
@@ -23,6 +29,12 @@ def served(name: str, weights: str = "bf16", cache: str = "bf16") -> ServedModel
     if name not in known:
         raise GpusimError(f"the zoo has no model '{name}'", hint=suggest(name, known))
     entry = known[name]
+    if entry.family in _ALL_HEADS and not timed:
+        layers, width, heads = (int(dict(entry.config)[key]) for key in ("layers", "width", "heads"))
+        return ServedModel(
+            name, layers, width, heads, heads, width // heads, 4 * width, _ALL_HEADS[entry.family], gated=False,
+            context=entry.context, weights=weights, cache=cache,
+        )  # fmt: skip
     why = _unmodelled(entry)
     if why:
         names = ", ".join(e.name for e in ENTRIES if not _unmodelled(e))

@@ -11,7 +11,7 @@ from gpusim.base.units import parse_time
 from gpusim.engine.serving.run import ServiceRun
 from gpusim.results.served import Objective, Served
 from gpusim.studies.serving.search import RateSearch
-from gpusim.studies.serving.setup import PreparedService
+from gpusim.studies.serving.setup import POOLED, PreparedService
 
 _OBJECTIVE = re.compile(r"\s*(ttft|tpot)\s+(.+?)\s*", re.IGNORECASE)
 FULL = 0.95
@@ -98,6 +98,8 @@ class ServingAnswer:
         if not search.seeds:
             return said
         low, high = min(search.best, *search.seeds), max(search.best, *search.seeds)
+        if self.service.spec.step_times:
+            return f"{said} Three draws of the arrivals give {low:.3g} to {high:.3g}; of given step times no error is known."
         between = f"between {search.slow:.3g} and {search.fast:.3g}"
         return (
             f"{said} Four times out of five it is {between}, as far as step times decide; three draws of the arrivals "
@@ -145,7 +147,9 @@ def limited_by(service: PreparedService, served: Served, times: dict[str, int]) 
     summary, samples = served.summary(), served.samples
     rows = max(samples["waiting"].shape[1], 1)
     waiting, running = (float(samples[name].sum()) / rows for name in ("waiting", "running"))
-    if summary["preemptions"] or (summary["kv_peak_share"] >= FULL and waiting >= 1):
+    # A mixed scheduler preempts tokens for prompts, whatever room there is.
+    short = summary["preemptions"] and not service.spec.engine.startswith(POOLED)
+    if short or (summary["kv_peak_share"] >= FULL and waiting >= 1):
         return (
             f"memory for keys and values: at the fullest {summary['kv_peak_share']:.0%} of the blocks are in use, "
             f"{summary['preemptions']:.0f} requests were preempted"
@@ -155,8 +159,10 @@ def limited_by(service: PreparedService, served: Served, times: dict[str, int]) 
         return ""
     if running >= FULL * service.spec.max_seqs * len(service.groups):
         return f"the scheduler's limit of {service.spec.max_seqs} requests at once"
-    part = max(times, key=lambda name: times[name])
     queued = summary["queued_mean_ns"] / summary["latency_mean_ns"]
+    if service.spec.step_times:
+        return f"compute: requests wait {queued:.0%} of their time"
+    part = max(times, key=lambda name: times[name])
     return f"compute: requests wait {queued:.0%} of their time, and steps spend most of theirs with {WORDS[part]}"
 
 

@@ -66,7 +66,8 @@ class ServiceAxes:
     max_len: Axis[Annotated[int, Field(ge=0)]] = (0,)
     lora: Axis[str] = ("",)
     memory: Axis[Annotated[float, Field(gt=0, le=1)]] = (0.9,)
-    routing: Axis[Literal["least_busy", "round_robin"]] = ("least_busy",)
+    routing: Axis[Literal["least_busy", "round_robin", "least_tokens", "mixed_pool"]] = ("least_busy",)
+    step_times: Axis[str] = ("",)
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)

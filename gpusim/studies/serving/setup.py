@@ -14,11 +14,14 @@ from gpusim.base.text import join
 from gpusim.base.units import BYTES, parse, show_bytes, write
 from gpusim.engine.serving.adapters import AdaptedCost
 from gpusim.engine.serving.modelled import ModelledCost
-from gpusim.engine.serving.run import BlockSwap, Engine, ServiceRun
+from gpusim.engine.serving.pool import MixedPool
+from gpusim.engine.serving.run import ROUTINGS, BlockSwap, Engine, ServiceRun
+from gpusim.engine.serving.tabled import TabledCost
 from gpusim.engine.serving.tiering import WHEN, CopyWay, KvStore, KvTier, dense
 from gpusim.machine.serving import step as steps
 from gpusim.machine.serving.adapters import AdapterShape, adapter_times
 from gpusim.machine.serving.build import ServedStepTimes, step_times
+from gpusim.machine.serving.given import GivenStepTimes, given_step_times
 from gpusim.machine.serving.shape import ServedModel
 from gpusim.machine.topology import build, routes, transfers
 from gpusim.machine.topology.topology import Topology
@@ -36,6 +39,9 @@ WAITS = ("vllm@0.11", "vllm@0.33")
 COSTED = ("vllm@", "sglang@")
 """Engines whose CPU times are known; a scheduler without them costs what `LIKE` does."""
 LIKE = "vllm@0.33"
+POOL = "mixed_pool"
+POOLED = ("splitwise",)
+"""Schedulers that tell prompts and tokens of a request apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +62,9 @@ class ServiceSpec:
     max_len     tokens of the longest sequence; 0: what the model takes, or all blocks hold
     lora        adapters of requests: rank=16, max_loras=8, max_cpu_loras=64; "": none
     memory      share of each GPU's memory that the engine takes
-    routing     which replica takes a request: least_busy or round_robin
+    routing     which replica takes a request: least_busy, round_robin, least_tokens, or mixed_pool, in which the first `prefill`
+                replicas are for prompts, the others for tokens, and each does both for a while where its kind has too much
+    step_times  a CSV of what steps take, instead of modelled times (`machine.serving.given`); "": they are modelled
     use         files with policies of one's own, or the decorated objects, which `engine` and `tiers` may name
     """
 
@@ -77,6 +85,7 @@ class ServiceSpec:
     lora: str = ""
     memory: float = 0.9
     routing: str = "least_busy"
+    step_times: str = ""
     use: tuple[Any, ...] = ()
 
     def policy(self, kind: str, name: str) -> Any:
@@ -94,12 +103,17 @@ class PreparedService:
     spec: ServiceSpec
     topology: Topology
     model: ServedModel
-    times: ServedStepTimes
+    times: ServedStepTimes | GivenStepTimes
     groups: tuple[tuple[str, ...], ...]  # GPUs of each replica
     blocks: int
 
     def paced(self, bound: str) -> PreparedService:
-        """The same service with all steps at the "fast" or the "slow" end of their interval, errors of all parts together."""
+        """The same service with all steps at the "fast" or the "slow" end of their interval, errors of all parts together.
+
+        Times that were given have no interval.
+        """
+        if isinstance(self.times, GivenStepTimes):
+            return self
         first = {"fast": steps.LOW, "slow": steps.HIGH}[bound]
         table = steps.paced(self.times.table, self.times.table[first : first + 5])
         return replace(self, times=replace(self.times, table=table))
@@ -121,12 +135,25 @@ class PreparedService:
         for i, group in enumerate(self.groups):
             role = "whole" if not spec.prefill else "prefill" if i < spec.prefill else "decode"
             engine = with_slots(spec.engine, self.lora)
-            scheduler = spec.policy("schedule", engine).start(prompts if role == "prefill" else named, limits)
+            apart = role == "prefill" and spec.routing != POOL
+            scheduler = spec.policy("schedule", engine).start(prompts if apart else named, limits)
             engines.append(Engine(f"replica {i}", scheduler, self._cost(named, group), self._swap(group), role))
-        return ServiceRun(named, engines, routing=spec.routing, at_once=at_once, store=self._store(), log=log)
+        return ServiceRun(
+            named, engines, routing=spec.routing, at_once=at_once, store=self._store(), pool=self._pool(), log=log
+        )
 
-    def _cost(self, requests: RequestTable, group: tuple[str, ...]) -> ModelledCost:
+    def _pool(self) -> MixedPool | None:
+        """The ways of keys and values between all replicas, where these change what they compute."""
+        if self.spec.routing != POOL:
+            return None
+        count = range(len(self.groups))
+        hands = {(i, k): _way(self.topology, self.groups[i][0], self.groups[k][0]) for i in count for k in count if i != k}
+        return MixedPool(float(self.model.token_bytes(self.spec.tensor)), hands)
+
+    def _cost(self, requests: RequestTable, group: tuple[str, ...]) -> ModelledCost | TabledCost:
         """What steps cost, with adapters where there are some."""
+        if isinstance(self.times, GivenStepTimes):
+            return TabledCost(self.times)
         if self.lora is None:
             if requests.adapter.any():
                 raise GpusimError("requests want adapters, and the service has none", hint="lora=\"rank=16, max_loras=8\"")
@@ -153,7 +180,7 @@ class PreparedService:
 
     def _store(self) -> KvStore | None:
         spec = self.spec
-        if not spec.tiers and not spec.prefill:
+        if not spec.tiers and (not spec.prefill or spec.routing == POOL):
             return None
         if spec.when not in WHEN:
             raise GpusimError(f"keys and values are not written '{spec.when}'", hint=join(tuple(WHEN)))
@@ -191,7 +218,7 @@ def prepare(spec: ServiceSpec) -> PreparedService:
     if "@" not in name and "version" in scheduler.values:
         name = f"{name}@{scheduler.values['version']}"
     topology = build.load(spec.machine)
-    model = served(spec.model, spec.weights, spec.cache)
+    model = served(spec.model, spec.weights, spec.cache, timed=not spec.step_times)
     model.divides(spec.tensor)
     most = len(topology.gpus) // spec.tensor
     if most < max(spec.replicas, 1):
@@ -199,10 +226,15 @@ def prepare(spec: ServiceSpec) -> PreparedService:
         raise GpusimError(f"machine '{topology.name}' has {len(topology.gpus)} GPUs, which are too few for {wanted}")
     count = spec.replicas or most
     groups = tuple(topology.gpus[i * spec.tensor : (i + 1) * spec.tensor] for i in range(count))
-    times = step_times(
-        model, topology.profile(groups[0][0]), name if name.startswith(COSTED) else LIKE, spec.tensor, topology=topology,
-        gpus=groups[0], most_tokens=spec.max_tokens, most_requests=spec.max_seqs,
-    )  # fmt: skip
+    times: ServedStepTimes | GivenStepTimes
+    if spec.step_times:
+        times = given_step_times(spec.step_times)
+    else:
+        times = step_times(
+            model, topology.profile(groups[0][0]), name if name.startswith(COSTED) else LIKE, spec.tensor, topology=topology,
+            gpus=groups[0], most_tokens=spec.max_tokens, most_requests=spec.max_seqs,
+        )  # fmt: skip
+    _check_routing(spec, name)
     _check_split(spec, name, count)
     check_adapters(name, lora_of(spec.lora))
     prepared = PreparedService(spec, topology, model, times, groups, _blocks(spec, topology, model))
@@ -210,9 +242,25 @@ def prepare(spec: ServiceSpec) -> PreparedService:
     return prepared
 
 
+def _check_routing(spec: ServiceSpec, engine: str) -> None:
+    """What a mixed pool needs, and which words there are.  Raises GpusimError."""
+    known = tuple(word for word in ROUTINGS if word != "given")
+    if spec.routing not in known:
+        raise GpusimError(f"there is no routing '{spec.routing}'", hint=join(known))
+    if spec.step_times and spec.lora:
+        raise GpusimError("adapters are not part of given step times", hint="leave out --lora or --step-times")
+    if spec.routing == POOL and engine not in POOLED:
+        raise GpusimError(f"a mixed pool is not modelled with '{engine}'", hint=f"it is with {join(POOLED)}")
+    if spec.routing == POOL and not spec.prefill:
+        raise GpusimError("no replica of the mixed pool is for prompts", hint="--prefill 1")
+    if spec.prefill and engine in POOLED and spec.routing != POOL:
+        raise GpusimError(f"'{engine}' hands prompts over within a mixed pool", hint=f"--routing {POOL}")
+
+
 def _check_split(spec: ServiceSpec, engine: str, replicas: int) -> None:
     """What needs a scheduler that waits for keys and values.  Raises GpusimError."""
-    for asked, what in ((spec.tiers, "tiers"), (spec.prefill, "prompts that come from another engine")):
+    handed = spec.prefill if spec.routing != POOL else 0
+    for asked, what in ((spec.tiers, "tiers"), (handed, "prompts that come from another engine")):
         if asked and engine not in WAITS:
             raise GpusimError(f"{what} are not modelled with '{engine}'", hint=f"they are with {join(WAITS)}")
     if spec.prefill >= max(replicas, 1) and spec.prefill:
