@@ -77,11 +77,12 @@ class ServiceRun:
         self.tiers = tuple(dict.fromkeys(tier for chain in (store.chains if store is not None else ()) for tier in chain))
         room = [engine.scheduler.limits.blocks * engine.scheduler.limits.block_size for engine in engines]
         homes = [TOKENS if engine.role == "decode" else PROMPTS for engine in engines]
-        self._pool = Placed(pool_tables(pool, n, room, homes), POOL)
+        self.pool = pool_tables(pool, n, room, homes)
+        self._placed_pool = Placed(self.pool, POOL)
         self.tables = filled(
             t.Service, {"flows": 1 + len(self.below.way), "gaps": gaps, "log": LOG_ROWS if log else 1},
             link=table(max(1, len(links)), LINK), route=route, tiers=np.array([self._below.address], np.int64),
-            pool=np.array([self._pool.address], np.int64),
+            pool=np.array([self._placed_pool.address], np.int64),
             engine=table(len(engines), t.ENGINE), verbs=verbs, outcome=table(n, t.OUTCOME),
             cost=np.array([engine.cost.address for engine in engines], np.int64),
             requests=np.array([self._placed.address], np.int64),

@@ -43,9 +43,13 @@ tabled_at = tables_at(TABLED)
 @kernel
 def on_line(x: Any, y: Any, at: float) -> float:
     """y where x is `at`."""
-    i = 1
-    while i < x.size - 1 and x[i] < at:
-        i += 1
+    i, high = 1, x.size - 1
+    while i < high:
+        middle = (i + high) // 2
+        if x[middle] < at:
+            i = middle + 1
+        else:
+            high = middle
     return float(y[i - 1] + (y[i] - y[i - 1]) / (x[i] - x[i - 1]) * (at - x[i - 1]))
 
 

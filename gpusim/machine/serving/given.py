@@ -74,12 +74,18 @@ def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
     """(line, row) of the file."""
     if not path.is_file():
         raise GpusimError(f"there is no file of step times '{path}'", hint="name a CSV of " + ",".join(NUMBERS))
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        missing = [name for name in NUMBERS if name not in (reader.fieldnames or ())]
-        if missing:
-            raise TraceError(f"a table of step times needs the column '{missing[0]}'", f"{path}:1", ",".join(NUMBERS))
-        return [(reader.line_num, row) for row in reader]
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file)
+            missing = [name for name in NUMBERS if name not in (reader.fieldnames or ())]
+            if missing:
+                raise TraceError(f"a table of step times needs the column '{missing[0]}'", f"{path}:1", ",".join(NUMBERS))
+            rows = [(reader.line_num, row) for row in reader]
+    except (UnicodeDecodeError, csv.Error):
+        raise TraceError("this is not a table of text", str(path), f"wanted: {','.join(NUMBERS)}") from None
+    if not rows:
+        raise TraceError("the table has no rows", str(path))
+    return rows
 
 
 def _chosen(name: str, rows: list[tuple[int, dict[str, str]]], wanted: dict[str, str]) -> list[tuple[float, ...]]:
