@@ -1,10 +1,14 @@
 """SplitwiseSim's own classes against this project's splitwise scheduler and mixed pool: the same random requests through both.
 
-    python -m real_splitwise FIRST_SEED SEEDS     compare; prints the counts
+    python -m real_splitwise FIRST_SEED SEEDS       compare; prints the counts
+    python -m real_splitwise FIRST_SEED SEEDS heap  with its own order of events at one time
 
 GPUSIM_SPLITWISE_SIM names a checkout of github.com/Mutinifni/splitwise-sim at 8f99e7dc (MIT), nothing of which is part of this
 project; networkx, pandas and scipy are needed.  What a case is about is drawn from its seed: routing, machines, limits, room for
 keys and values (ample or tight), lengths, arrivals.  Where a case comes to a stand, those that ended before are compared.
+
+Its heap compares times alone, so that events of one time come in an order that depends on all else that is in the heap.  Here they
+come in the order in which they were scheduled, unless `heap` is asked for.
 """
 
 from __future__ import annotations
@@ -16,13 +20,14 @@ import time
 import types
 from collections import Counter
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gpusim.base.errors import GpusimError
-from gpusim.engine.serving.pool import MixedPool
+from gpusim.engine.serving.pool import BEGUN, JOINED, MixedPool
 from gpusim.engine.serving.run import Engine, ServiceRun
 from gpusim.engine.serving.tabled import TabledCost
 from gpusim.engine.serving.tiering import CopyWay
@@ -64,13 +69,13 @@ def drawn(seed: int) -> Case:
     """The case of a seed."""
     rng = np.random.default_rng(seed)
     pooled, tight = bool(rng.integers(2)), bool(rng.integers(2))
-    count = int(rng.integers(2, 6)) if pooled else int(rng.integers(1, 4))
+    machines = int(rng.integers(2, 6)) if pooled else int(rng.integers(1, 4))
     n = int(rng.integers(2, 80))
     most = int(rng.choice([20, 200, 3000]))
     prompt, output = rng.integers(1, most, n), 2 + rng.geometric(1 / float(rng.choice([3, 20, 100])), n)
     longest = int((prompt + output).max())
     return Case(
-        tuple(str(gpu) for gpu in rng.choice(["a100", "h100"], count)), int(rng.integers(1, count)) if pooled else 0,
+        tuple(str(gpu) for gpu in rng.choice(["a100", "h100"], machines)), int(rng.integers(1, machines)) if pooled else 0,
         int(longest * rng.uniform(1.0, 6.0)) + 1 if tight else 200 * longest + 100_000, int(rng.choice([2, 4, 16, 512])),
         int(rng.choice([64, 512, 2048])), int(rng.integers(1, 6)), int(rng.choice([100, 1000, 8192])),
         tuple(np.round(1.0 + np.cumsum(rng.exponential(float(rng.choice([0.01, 0.1, 0.5])), n) + 1e-7), 7).tolist()),
@@ -81,7 +86,7 @@ def drawn(seed: int) -> Case:
 class Real:
     """The real classes."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, heap: bool) -> None:
         hydra, utils, omegaconf = types.ModuleType("hydra"), types.ModuleType("hydra.utils"), types.ModuleType("omegaconf")
         utils.get_original_cwd, utils.instantiate = lambda: str(root), None  # type: ignore[attr-defined]
         omegaconf.OmegaConf = None  # type: ignore[attr-defined]
@@ -97,6 +102,18 @@ class Real:
 
         self.instance, self.model, self.request, self.scheduler, self.simulator = instance, model, request, scheduler, simulator
         performance_model.DatabasePerformanceModel("data/perf_model.csv")
+        if not heap:
+            self._in_order(simulator.Event)
+
+    @staticmethod
+    def _in_order(event: Any) -> None:
+        numbers, made = count(), event.__init__
+
+        def init(self: Any, at: float, action: Any) -> None:
+            made(self, at, action)
+            self.number = next(numbers)
+
+        event.__init__, event.__lt__ = init, lambda a, b: (a.time, a.number) < (b.time, b.number)
 
     def run(self, case: Case) -> tuple[Any, Any]:
         """(n, 3) s of queue, first and last token, NaN for a request that has not ended; (n, 2) machines of its parts."""
@@ -172,8 +189,8 @@ def ours(case: Case, times: Any) -> tuple[Any, Any, Counter[str]]:
     ended = (found.ended < NEVER)[:, None]
     seen["preempted"] += int(found.preemptions.sum())
     seen["handed over"] += int((before >= 0).sum())
-    seen["second tries"] += int(run.pool.number[4]) - int((found.sent_for > 0).sum()) if pool else 0
-    seen["machines that joined others"] += int(run.pool.number[2]) - len(engines) if pool else 0
+    seen["second tries"] += int(run.pool.number[BEGUN]) - int((found.sent_for > 0).sum()) if pool else 0
+    seen["machines that joined others"] += int(run.pool.number[JOINED]) - len(engines) if pool else 0
     return np.where(ended, s / 1e9, np.nan), np.where(ended, did, -1), seen
 
 
@@ -181,12 +198,12 @@ def _role(case: Case, i: int) -> str:
     return "whole" if not case.prompts else "prefill" if i < case.prompts else "decode"
 
 
-def main(first: int, seeds: int) -> int:
+def main(first: int, seeds: int, heap: bool = False) -> int:
     """Compare; how many cases differ."""
     root = Path(os.environ.get(VARIABLE, VARIABLE)).absolute()
     if not (root / "instance.py").is_file():
         sys.exit(f"{VARIABLE} names no checkout of splitwise-sim")
-    real = Real(root)
+    real = Real(root, heap)
     chosen = "model=bloom-176b,hardware={}-80gb,tensor_parallel=8"
     times = {gpu: given_step_times(f"{root}/data/perf_model.csv({chosen.format(gpu)})") for gpu in ("a100", "h100")}
     families: dict[str, Counter[str]] = {}
@@ -215,4 +232,4 @@ def main(first: int, seeds: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(bool(main(int(sys.argv[1]), int(sys.argv[2]))))
+    sys.exit(bool(main(int(sys.argv[1]), int(sys.argv[2]), "heap" in sys.argv[3:])))

@@ -204,9 +204,11 @@ def set_out(s: Service, r: int) -> None:
     tokens = requests_at(s.requests[0]).prompt[r]
     step_at(s.engine[x.engine].step).part[r] = told.TOKENS_ONLY
     if call(s, x.engine, V_ARRIVE, r) == told.NOT_NOW:
-        if anything_goes_on(s):
+        p.number[pool.FAILED] = 0 if anything_goes_on(s) else p.number[pool.FAILED] + 1
+        if p.number[pool.FAILED] <= p.number[pool.TRIPS]:  # else all of them have tried since something happened
             pool.depart(p, r, now + p.number[pool.RETRY], 0)
         return
+    p.number[pool.FAILED] = 0
     way = p.way[x.prefilled, x.engine]
     x.sent_for += tokens
     note(s, SENT_FOR, r, x.engine, tokens)

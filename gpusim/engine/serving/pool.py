@@ -34,8 +34,8 @@ MEMBER = record(
 TRIP = record([("time", i8), ("order", i8), ("request", i8), ("moves", i8)])  # when it arrives, or tries again
 
 # Numbers: so many prompt tokens owed are a long queue; ns until a second try; engines that have joined another kind; trips under
-# way, and begun; those of them that move.
-LONG, RETRY, JOINED, TRIPS, BEGUN, MOVING, NUMBERS = range(7)
+# way, and begun; those of them that move; tries that failed one after the other while nothing else went on.
+LONG, RETRY, JOINED, TRIPS, BEGUN, MOVING, FAILED, NUMBERS = range(8)
 
 
 @by_pointer
