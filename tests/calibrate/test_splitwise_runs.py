@@ -1,4 +1,7 @@
-"""Published runs of SplitwiseSim (Mutinifni/splitwise-sim @8f99e7dc, MIT), request by request: SPLITWISE_RUNS names their folder."""
+"""Published runs of SplitwiseSim, request by request: SPLITWISE_RUNS names their folder.
+
+Source: Mutinifni/splitwise-sim @8f99e7dc (MIT).
+"""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_a_prompt_takes_the_place_of_tokens_which_keep_their_memory() -> None:
 
 
 def test_a_prompt_that_does_not_fit_waits_until_a_request_ends() -> None:
-    """Tokens of a prompt of 65 are above the step's, and may not take the place of tokens: the batch goes on to its first end."""
+    """65 tokens are more than a step's, and may not take the place of others: the batch goes on to its first end."""
     run = start([5, 5, 65], [3, 5, 2])
     run.arrive(0), run.arrive(1)
     assert step(run) == [(0, 5, 0)] and ended(run) == []

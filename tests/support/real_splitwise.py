@@ -4,11 +4,11 @@
     python -m real_splitwise FIRST_SEED SEEDS heap  with its own order of events at one time
 
 GPUSIM_SPLITWISE_SIM names a checkout of github.com/Mutinifni/splitwise-sim at 8f99e7dc (MIT), nothing of which is part of this
-project; networkx, pandas and scipy are needed.  What a case is about is drawn from its seed: routing, machines, limits, room for
-keys and values (ample or tight), lengths, arrivals.  Where a case comes to a stand, those that ended before are compared.
+project; networkx, pandas and scipy are needed.  A case is drawn from its seed: routing, machines, limits, room for keys and
+values (ample or tight), lengths, arrivals.  Where a case comes to a stand, those that ended before are compared.
 
-Its heap compares times alone, so that events of one time come in an order that depends on all else that is in the heap.  Here they
-come in the order in which they were scheduled, unless `heap` is asked for.
+Its heap compares times alone, so that events of one time come in an order that depends on all else that is in the heap.  Here
+they come in the order in which they were scheduled, unless `heap` is asked for.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Real:
             for i, (at, prompt, output) in enumerate(columns)
         ]  # fmt: skip
         for each in requests:
-            sim.schedule(each.arrival_timestamp, lambda r=each: (r.arrive_at_router(), application.scheduler.request_arrival(r)))
+            sim.schedule(each.arrival_timestamp, lambda r=each: self._come(application, r))
         sim.run()
         times, did = np.full((len(requests), 3), np.nan), np.full((len(requests), 2), -1)
         for each in application.scheduler.completed_queue:
@@ -148,6 +148,11 @@ class Real:
             times[i] = m.queue_time, m.TTFT, m.router_response_time
             did[i] = each.nodes[0].instance.instance_id, each.nodes[1].instance.instance_id
         return times, did
+
+    @staticmethod
+    def _come(application: Any, request: Any) -> None:
+        request.arrive_at_router()
+        application.scheduler.request_arrival(request)
 
     def _instance(self, application: Any, case: Case, i: int, gpu: str) -> Any:
         # Room is no whole number of tokens, so that "as much as" never decides.
@@ -221,7 +226,8 @@ def main(first: int, seeds: int, heap: bool = False) -> int:
         apart = float(np.nanmax(np.abs(theirs - own), initial=0.0))
         if not same or apart > SECONDS:
             bad += 1
-            print(f"seed {seed} ({case.family}): differs by {apart:.3g} s, other machines {(their_machines != own_machines).sum()}")
+            elsewhere = (their_machines != own_machines).sum()
+            print(f"seed {seed} ({case.family}): differs by {apart:.3g} s, {elsewhere} parts on other machines", flush=True)
         else:
             worst = max(worst, apart)
         families.setdefault(case.family, Counter()).update(seen | Counter(cases=1, requests=len(case.prompt)))

@@ -1,7 +1,7 @@
 """Published runs of SplitwiseSim, request by request: queued, first token, last token, and which machine did what.
 
-A run is out~STATE~TRACE~A100_H100~MODEL~SCHEDULER~0.csv with ~request_nodes.csv and ~config.yaml beside it, in a folder with the
-traces and perf_model.csv.  What its configuration does not say is below.
+A run is out~STATE~TRACE~A100_H100~MODEL~SCHEDULER~0.csv, with ~request_nodes.csv and ~config.yaml beside it, in a folder with
+the traces and perf_model.csv.  What its configuration does not say is below.
 
 Source: Mutinifni/splitwise-sim @8f99e7dc (MIT), configs.
 """
@@ -79,7 +79,8 @@ def runs(folder: Path) -> list[str]:
     suffix = "0.csv"
     found = sorted(path.name[: -len(suffix)] for path in folder.glob("out~*~" + suffix))
     if not found:
-        raise GpusimError(f"'{folder}' has no runs of SplitwiseSim", hint="files out~STATE~TRACE~A100_H100~MODEL~SCHEDULER~0.csv")
+        wanted = "files out~STATE~TRACE~A100_H100~MODEL~SCHEDULER~0.csv"
+        raise GpusimError(f"'{folder}' has no runs of SplitwiseSim", hint=wanted)
     return found
 
 
@@ -95,7 +96,8 @@ def read(folder: Path, run: str) -> PublishedRun:
         first, instance = int(start["prompt"]["num_instances"]), start["prompt"]
         kinds = ["prompt" if i < first else "token" for i in range(len(gpus))]
     else:
-        kinds, instance = ["prompt" if f"dgx-{gpu}" in start["prompt"]["instance_names"] else "token" for gpu in gpus], start["prompt"]
+        names, instance = start["prompt"]["instance_names"], start["prompt"]
+        kinds = ["prompt" if f"dgx-{gpu}" in names else "token" for gpu in gpus]
     rows = _rows(folder / f"{trace}.csv")
     requests = request_table(
         [round(float(row["arrival_timestamp"]) * 1e9) for row in rows], [int(row["prompt_size"]) for row in rows],

@@ -1,7 +1,7 @@
 """The loop of a service: what happens next, and what each engine does when its step is over.
 
-At equal times what flows goes first, then what comes within a mixed pool, clients that go away, arrivals, and steps that end, engines in their order; only
-then do engines that stand still compose their next steps, so that these know of all of it.
+At equal times what flows goes first, then what comes within a mixed pool, clients that go away, arrivals, and steps that end,
+engines in their order; only then do engines that stand still compose their next steps, so that these know of all of it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from gpusim.base.compiled import entry, function_at, kernel, outlined
 from gpusim.engine.clock import links, sharing
 from gpusim.engine.serving import pool, tiers
 from gpusim.engine.serving.pool import pool_at
+from gpusim.engine.serving.pooled import choose_in_pool, end_trip, hand_on, leave_pool, promise
 from gpusim.engine.serving.tables import (
     ADMITTED,
     ARRIVED,
@@ -24,7 +25,6 @@ from gpusim.engine.serving.tables import (
     FINISHED,
     FIRST_TOKEN,
     GIVEN,
-    HAS_COME,
     LEAST_BUSY,
     LEAST_TOKENS,
     LOG_FULL,
@@ -45,33 +45,13 @@ from gpusim.engine.serving.tables import (
     WHOLE,
     Service,
 )
+from gpusim.engine.serving.telling import V_ARRIVE, V_COMPOSE, V_LEAVE, V_OVER, call, has_come, note, owed_for
 from gpusim.engine.serving.tiers import tiers_at
 from gpusim.policies.schedule.parts import tables as told
-from gpusim.policies.schedule.parts.running import ScheduleVerbs
-from gpusim.policies.schedule.parts.tables import NEVER, VERB, RequestTable, StepTable, requests_at, step_at
-from gpusim.policies.verb_table import signatures
+from gpusim.policies.schedule.parts.tables import NEVER, RequestTable, StepTable, requests_at, step_at
 
-as_verb, as_cost = function_at(VERB), function_at(COST)
-V_ARRIVE, V_COMPOSE, V_OVER, V_LEAVE, V_LOADED = range(len(signatures(ScheduleVerbs)))  # rows of `Service.verbs`
+as_cost = function_at(COST)
 GOES_ON = -1
-
-
-@kernel
-def call(s: Service, e: int, verb: int, r: int) -> int:
-    """The scheduler of engine e is told, or asked."""
-    at = s.verbs[e, verb]
-    answer: int = as_verb(at[0], at[1])(s.engine[e].own, r, s.clock[0].now)
-    return answer
-
-
-@kernel
-def note(s: Service, kind: int, request: int, engine: int, value: int) -> None:
-    """A record of the log; there is room for it."""
-    c = s.course[0]
-    if c.log_on:
-        row = s.log[c.logged]
-        c.logged += 1
-        row.t, row.kind, row.request, row.engine, row.value = s.clock[0].now, kind, request, engine, value
 
 
 @kernel
@@ -120,14 +100,6 @@ def choose(s: Service, r: int, role: int) -> int:
 
 
 @kernel
-def owed_for(s: Service, r: int) -> int:
-    """Tokens that the engine of a request owes for it."""
-    x = s.outcome[r]
-    whole = x.made == 0 and s.engine[x.engine].role != DECODE
-    return int(requests_at(s.requests[0]).prompt[r]) + 1 if whole else 1
-
-
-@kernel
 def enter(s: Service, r: int, e: int) -> None:
     """An engine is given a request, which it takes or refuses."""
     x, engine = s.outcome[r], s.engine[e]
@@ -145,7 +117,7 @@ def enter(s: Service, r: int, e: int) -> None:
 def arrive(s: Service, r: int) -> None:
     """A request comes."""
     pooled, x = s.course[0].routing == MIXED_POOL, s.outcome[r]
-    e = assign(s, r) if pooled else choose(s, r, PREFILL if s.course[0].split else WHOLE)
+    e = choose_in_pool(s, r) if pooled else choose(s, r, PREFILL if s.course[0].split else WHOLE)
     x.came = s.clock[0].now
     note(s, ARRIVED, r, e, 0)
     enter(s, r, e)
@@ -163,94 +135,6 @@ def hand_over(s: Service, r: int) -> None:
     enter(s, r, choose(s, r, DECODE))
     if x.refused:
         s.course[0].in_flight -= 1
-
-
-@outlined
-def assign(s: Service, r: int) -> int:
-    """The engine of a mixed pool that computes the prompt of a request, perhaps its tokens, too."""
-    p = pool_at(s.pool[0])
-    for e in range(s.engine.size):
-        p.member[e].waits = step_at(s.engine[e].step).word[told.PARTS]
-    e = pool.assign(p, requests_at(s.requests[0]), s.engine, r)
-    step_at(s.engine[e].step).part[r] = told.ALL if p.tokens_at[r] == e else told.PROMPT_ONLY
-    return e
-
-
-@outlined
-def promise(s: Service, r: int) -> None:
-    """A request has come into the pool: its tokens are owed, and memory is promised, where prompt and tokens are to be."""
-    p, requests, e = pool_at(s.pool[0]), requests_at(s.requests[0]), s.outcome[r].engine
-    k = p.tokens_at[r]
-    p.member[k].promised += requests.prompt[r] + requests.output[r]
-    if k != e:
-        p.member[e].promised += requests.prompt[r] + 1
-        s.engine[e].owes -= 1
-        s.engine[k].owes += 1
-
-
-@outlined
-def hand_on(s: Service, r: int) -> None:
-    """A prompt of the pool has been computed: its keys and values set out to another engine, which makes the tokens."""
-    p, x = pool_at(s.pool[0]), s.outcome[r]
-    x.prefilled, x.engine = x.engine, p.tokens_at[r]
-    s.engine[x.engine].under_way += 1
-    set_out(s, r)
-
-
-@outlined
-def set_out(s: Service, r: int) -> None:
-    """Keys and values are on their way, or will try again when there is no room for them."""
-    p, x, now = pool_at(s.pool[0]), s.outcome[r], s.clock[0].now
-    tokens = requests_at(s.requests[0]).prompt[r]
-    step_at(s.engine[x.engine].step).part[r] = told.TOKENS_ONLY
-    if call(s, x.engine, V_ARRIVE, r) == told.NOT_NOW:
-        p.number[pool.FAILED] = 0 if anything_goes_on(s) else p.number[pool.FAILED] + 1
-        if p.number[pool.FAILED] <= p.number[pool.TRIPS]:  # else all of them have tried since something happened
-            pool.depart(p, r, now + p.number[pool.RETRY], 0)
-        return
-    p.number[pool.FAILED] = 0
-    way = p.way[x.prefilled, x.engine]
-    x.sent_for += tokens
-    note(s, SENT_FOR, r, x.engine, tokens)
-    pool.depart(p, r, now + max(1, round(way[0] + way[1] * tokens)), 1)
-
-
-@kernel
-def anything_goes_on(s: Service) -> bool:
-    """Something may happen beside trips that try again."""
-    c, on = s.course[0], pool_at(s.pool[0]).number[pool.MOVING] > 0
-    for e in range(s.engine.size):
-        on = on or s.engine[e].ends < NEVER or s.engine[e].woken != 0
-    return bool(on or c.arrived < s.outcome.size or c.left < s.leaving.size)
-
-
-@outlined
-def end_trip(s: Service) -> None:
-    """Keys and values have come, and leave the engine that they come from; or they try again."""
-    p, requests = pool_at(s.pool[0]), requests_at(s.requests[0])
-    r, moves = pool.next_trip(p)
-    x = s.outcome[r]
-    gone = x.ended < NEVER
-    if not gone and not moves:
-        set_out(s, r)
-        return
-    if not gone:
-        has_come(s, r)
-    call(s, x.prefilled, V_LEAVE, r)
-    s.engine[x.prefilled].woken = 1
-    p.member[x.prefilled].promised -= requests.prompt[r] + 1
-
-
-@outlined
-def leave_pool(s: Service, r: int) -> None:
-    """A request of the pool has ended, or goes away; what it has on its way there stays until it has come."""
-    p, requests, x = pool_at(s.pool[0]), requests_at(s.requests[0]), s.outcome[r]
-    k = p.tokens_at[r]
-    p.member[k].promised -= requests.prompt[r] + requests.output[r]
-    if x.engine != k:
-        p.member[x.engine].promised -= requests.prompt[r] + 1
-        s.engine[k].owes -= 1
-        s.engine[x.engine].owes += 1
 
 
 @kernel
@@ -344,15 +228,6 @@ def end_step(s: Service, e: int) -> None:
     end_requests(s, e, step)
     if s.course[0].routing == MIXED_POOL and step.word[told.N_RUNNING] + step.word[told.N_WAITING] == 0:
         pool.go_home(pool_at(s.pool[0]), e)
-
-
-@kernel
-def has_come(s: Service, r: int) -> None:
-    """All that request r waited for is on the device."""
-    e = s.outcome[r].engine
-    call(s, e, V_LOADED, r)
-    s.engine[e].woken = 1
-    note(s, HAS_COME, r, e, 0)
 
 
 @kernel

@@ -1,10 +1,10 @@
 """A mixed pool as SplitwiseSim's: engines for prompts, engines for tokens, and those of either kind that do both for a while.
 
-When a request comes, an engine for its prompt is chosen, the one that owes the fewest tokens, and one for its tokens, the one with
-the fewest tokens of memory promised.  Where the queues of the first kind are long, an engine of the other kind joins the mixed
-ones; where the memory of the other kind is promised away, one of the first kind does.  A mixed engine that has nothing left goes
-home.  Keys and values go from one to the other when the prompt is computed, each prompt at the full rate; where there is no room for
-them, they try again later.
+When a request comes, an engine for its prompt is chosen, the one that owes the fewest tokens, and one for its tokens, the one
+that has promised the fewest tokens of memory.  Where the queues of the first kind are long, an engine of the other kind joins
+the mixed ones; where the memory of the other kind is promised away, one of the first kind does.  A mixed engine that has nothing
+left goes home.  Keys and values go from one to the other when the prompt is computed, each prompt's at the full rate; where
+there is no room for them, they try again later.
 
 Source: SplitwiseSim (Mutinifni/splitwise-sim @8f99e7dc, MIT), scheduler.py and interconnect.py, rules in own words.
 """
@@ -33,8 +33,8 @@ MEMBER = record(
 )  # fmt: skip
 TRIP = record([("time", i8), ("order", i8), ("request", i8), ("moves", i8)])  # when it arrives, or tries again
 
-# Numbers: so many prompt tokens owed are a long queue; ns until a second try; engines that have joined another kind; trips under
-# way, and begun; those of them that move; tries that failed one after the other while nothing else went on.
+# Numbers: so many tokens owed are a long queue; ns until a second try; how often an engine has joined others; trips under way,
+# and begun; those of them that move; tries that failed one after the other while nothing else went on.
 LONG, RETRY, JOINED, TRIPS, BEGUN, MOVING, FAILED, NUMBERS = range(8)
 
 

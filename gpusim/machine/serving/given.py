@@ -3,8 +3,8 @@
     prompt_size,batch_size,prompt_time,token_time
     512,1,196.2,54.9
 
-Times are ms: of all prompts of the batch together, and of a step in which each request makes one token.  Other columns tell rows
-apart; where one of them has several values the word says which: FILE(hardware=h100-80gb, model=bloom-176b).
+Times are ms: of all prompts of the batch together, and of a step in which each request makes one token.  model, hardware and
+tensor_parallel tell rows apart; where one has several values the word says which: FILE(hardware=h100-80gb, model=bloom-176b).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """SplitwiseSim's scheduler of one machine: whole prompts beside tokens of running requests, prompts first.
 
-A batch is chosen when a request ends or comes: parts that were passed over `max_preemptions` times go first, then prompts, then
-tokens of requests that were preempted, of those that run, and of others, up to the requests and the tokens of a step; a prompt
-above that runs first in its batch.  Who runs and is not chosen waits and keeps its memory.  What interrupts a batch does so after
-its step.  Prompts are not cut; a prompt takes room for itself and a token when it begins, the tokens after it for all of them.
-Prompt and tokens of a request may run on two machines (`part`).
+A batch is chosen when a request ends or comes: parts that were passed over `max_preemptions` times go first, then prompts,
+then tokens of requests that were preempted, of those that run, and of others, up to the requests and the tokens of a step; a
+prompt above that runs first in its batch.  Who runs and is not chosen waits and keeps its memory.  What interrupts a batch does
+so after its step.  Prompts are not cut; a prompt takes room for itself and a token when it begins, the tokens after it for all
+of them.  Prompt and tokens of a request may run on two machines (`part`).
 
 max_preemptions  how often a part is passed over at most before others
 
@@ -186,9 +186,9 @@ def give_up(own: SplitwiseTables, requests: RequestTable, step: StepTable, queue
             leave_ring(queue, HOLDING, r)
         w.wait_no_more(own, w.present(own, r))
         w.know_no_more(own, r)
-    if was == t.RUNNING or was == t.WAITING:
-        if own.part[r] == w.PROMPT and step.part[r] == t.ALL and requests.output[r] > 1:
-            w.wait_no_more(own, 2 * r + 1)
+    first = own.part[r] == w.PROMPT and (was == t.RUNNING or was == t.WAITING)
+    if first and step.part[r] == t.ALL and requests.output[r] > 1:
+        w.wait_no_more(own, 2 * r + 1)
     if was != t.RUNNING:
         w.hold(own, r, -own.held[r])
         if was != t.FINISHED:

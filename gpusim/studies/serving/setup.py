@@ -62,8 +62,8 @@ class ServiceSpec:
     max_len     tokens of the longest sequence; 0: what the model takes, or all blocks hold
     lora        adapters of requests: rank=16, max_loras=8, max_cpu_loras=64; "": none
     memory      share of each GPU's memory that the engine takes
-    routing     which replica takes a request: least_busy, round_robin, least_tokens, or mixed_pool, in which the first `prefill`
-                replicas are for prompts, the others for tokens, and each does both for a while where its kind has too much
+    routing     which replica takes a request: least_busy, round_robin, least_tokens (which owes the fewest), or mixed_pool: the
+                first `prefill` are for prompts, the others for tokens, and each does both where its kind has too much
     step_times  a CSV of what steps take, instead of modelled times (`machine.serving.given`); "": they are modelled
     use         files with policies of one's own, or the decorated objects, which `engine` and `tiers` may name
     """
