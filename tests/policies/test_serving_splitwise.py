@@ -1,17 +1,23 @@
-"""SplitwiseSim's scheduler of one machine, steps worked out by hand."""
+"""SplitwiseSim's scheduler of one machine: steps worked out by hand, and recorded answers of the real classes."""
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from real_splitwise import SECONDS, drawn, ours
 
 from gpusim.base.errors import PolicyError
+from gpusim.machine.serving.given import GivenStepTimes
 from gpusim.policies.registry import get
 from gpusim.policies.schedule.parts import tables as t
 from gpusim.policies.schedule.parts.running import EngineLimits, Running, request_table
 
+DATA = Path(__file__).parents[1] / "data" / "serving" / "splitwise-sim-8f99e7dc.json"
 pytestmark = pytest.mark.hand_worked
 
 
@@ -202,3 +208,19 @@ def test_a_client_goes_away(when: str) -> None:
 def test_parts_are_passed_over_at_least_once() -> None:
     with pytest.raises(PolicyError, match="at least 1"):
         start([5], [3], "splitwise(max_preemptions=0)")
+
+
+@pytest.mark.oracle
+def test_recorded_answers_of_the_real_classes() -> None:
+    kept = json.loads(DATA.read_text("utf-8"))
+    times = {gpu: GivenStepTimes(**{name: np.array(x) for name, x in of.items()}) for gpu, of in kept["step_times_ns"].items()}
+    families, seen = set(), Counter[str]()
+    for seed, answer in kept["cases"].items():
+        case = drawn(int(seed))
+        found, did, happened = ours(case, times)
+        np.testing.assert_allclose(found, np.array(answer["times"], float), rtol=0, atol=SECONDS)
+        assert did.tolist() == answer["did"]
+        families.add(case.family)
+        seen += happened
+    assert len(families) == 4
+    assert min(seen[what] for what in ("preempted", "handed over", "second tries", "machines that joined others")) > 0

@@ -2,6 +2,7 @@
 
     python -m real_splitwise FIRST_SEED SEEDS       compare; prints the counts
     python -m real_splitwise FIRST_SEED SEEDS heap  with its own order of events at one time
+    python -m real_splitwise record FILE            write the recorded sample
 
 GPUSIM_SPLITWISE_SIM names a checkout of github.com/Mutinifni/splitwise-sim at 8f99e7dc (MIT), nothing of which is part of this
 project; networkx, pandas and scipy are needed.  A case is drawn from its seed: routing, machines, limits, room for keys and
@@ -13,6 +14,7 @@ they come in the order in which they were scheduled, unless `heap` is asked for.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
@@ -31,7 +33,7 @@ from gpusim.engine.serving.pool import BEGUN, JOINED, MixedPool
 from gpusim.engine.serving.run import Engine, ServiceRun
 from gpusim.engine.serving.tabled import TabledCost
 from gpusim.engine.serving.tiering import CopyWay
-from gpusim.machine.serving.given import given_step_times
+from gpusim.machine.serving.given import GivenStepTimes, given_step_times
 from gpusim.policies.registry import get
 from gpusim.policies.schedule.parts.running import EngineLimits, request_table
 from gpusim.policies.schedule.parts.tables import NEVER
@@ -42,6 +44,7 @@ TOKEN = 2 * 14_336 * 70 * 2  # bytes of bloom-176b
 RATE = 200                   # GiB/s
 WHOLE = 1 << 40              # bytes of a machine
 END = 86_400.0
+SAMPLE = (*range(900, 908), 1028, 1039, 1041, 1085)
 
 
 @dataclass(frozen=True)
@@ -203,14 +206,35 @@ def _role(case: Case, i: int) -> str:
     return "whole" if not case.prompts else "prefill" if i < case.prompts else "decode"
 
 
-def main(first: int, seeds: int, heap: bool = False) -> int:
-    """Compare; how many cases differ."""
+def checkout() -> tuple[Path, dict[str, GivenStepTimes]]:
+    """Its folder, and the step times of each kind of machine."""
     root = Path(os.environ.get(VARIABLE, VARIABLE)).absolute()
     if not (root / "instance.py").is_file():
         sys.exit(f"{VARIABLE} names no checkout of splitwise-sim")
-    real = Real(root, heap)
     chosen = "model=bloom-176b,hardware={}-80gb,tensor_parallel=8"
-    times = {gpu: given_step_times(f"{root}/data/perf_model.csv({chosen.format(gpu)})") for gpu in ("a100", "h100")}
+    return root, {gpu: given_step_times(f"{root}/data/perf_model.csv({chosen.format(gpu)})") for gpu in ("a100", "h100")}
+
+
+def record(path: Path) -> None:
+    """Step times, and what the real classes answer in a few cases."""
+    root, times = checkout()
+    real, cases = Real(root, False), {}
+    names = ("tokens", "prompt", "token")
+    kept = {gpu: {name: getattr(table, name).tolist() for name in names} for gpu, table in times.items()}
+    os.chdir(tempfile.mkdtemp())
+    for seed in SAMPLE:
+        found, did = real.run(drawn(seed))
+        cases[str(seed)] = {
+            "times": [[None if np.isnan(t) else round(float(t), 10) for t in row] for row in found], "did": did.tolist(),
+        }  # fmt: skip
+    head = "Mutinifni/splitwise-sim @8f99e7dc (MIT): our runs of its classes; s of queue, first and last token; machines"
+    path.write_text(json.dumps({"source": head, "step_times_ns": kept, "cases": cases}), "utf-8")
+
+
+def main(first: int, seeds: int, heap: bool = False) -> int:
+    """Compare; how many cases differ."""
+    root, times = checkout()
+    real = Real(root, heap)
     families: dict[str, Counter[str]] = {}
     bad, worst, spent = 0, 0.0, Counter[str]()
     os.chdir(tempfile.mkdtemp())
@@ -238,4 +262,7 @@ def main(first: int, seeds: int, heap: bool = False) -> int:
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "record":
+        record(Path(sys.argv[2]).absolute())
+        sys.exit()
     sys.exit(bool(main(int(sys.argv[1]), int(sys.argv[2]), "heap" in sys.argv[3:])))

@@ -2,7 +2,7 @@
 
 When a request comes, an engine for its prompt is chosen, the one that owes the fewest tokens, and one for its tokens, the one
 that has promised the fewest tokens of memory.  Where the queues of the first kind are long, an engine of the other kind joins
-the mixed ones; where the memory of the other kind is promised away, one of the first kind does.  A mixed engine that has nothing
+the mixed ones; where the memory of the other kind is promised away, one of the first does.  A mixed engine that has nothing
 left goes home.  Keys and values go from one to the other when the prompt is computed, each prompt's at the full rate; where
 there is no room for them, they try again later.
 

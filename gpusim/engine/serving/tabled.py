@@ -1,7 +1,8 @@
 """What a step costs where a table says what prompts and tokens take: lines between its sizes, and on beyond them.
 
 A step of prompts alone, or of tokens alone, takes what the table says of as many tokens; one of both takes what prompts of as
-many take, times a factor.  What is lost by rounding to a ns is made up for by the next step.
+many take, times a factor.  A row is of a prompt when it has several tokens, or the first.  What is lost by rounding to a ns is
+made up for by the next step.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def tabled(at: int, step: int) -> int:
     tokens, prompts, count = 0, 0, s.word[N_STEP]
     for i in range(count):
         tokens += s.tokens[i]
-        prompts += s.made[s.who[i]] == 0 or s.tokens[i] > 1
+        prompts += s.tokens[i] > 1 or s.before[i] == 0
     exact = on_line(m.tokens, m.prompt if prompts else m.token, float(tokens))
     if 0 < prompts < count:
         exact *= m.mixed[0]
