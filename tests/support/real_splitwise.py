@@ -44,7 +44,7 @@ TOKEN = 2 * 14_336 * 70 * 2  # bytes of bloom-176b
 RATE = 200                   # GiB/s
 WHOLE = 1 << 40              # bytes of a machine
 END = 86_400.0
-SAMPLE = (*range(900, 908), 1028, 1039, 1041, 1085)
+SAMPLE = (*range(900, 908), 913, 1028, 1039, 1041, 1085)
 
 
 @dataclass(frozen=True)
