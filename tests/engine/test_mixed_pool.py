@@ -132,3 +132,28 @@ def test_tokens_that_never_find_room_are_told() -> None:
     run.pool.member["room"][:] = 1000
     with pytest.raises(GpusimError, match="requests wait for ever"):
         run.advance()
+
+
+def test_clients_that_wait_for_answers_that_never_come_are_told() -> None:
+    """Three clients, all of whose requests are stuck; a fourth request would come when one has its answer."""
+    requests = request_table([0] * 4, [45] * 4, [10] * 4)
+    run = start(requests, blocks=(1000, 100), long=10**6)
+    run.tables.course["at_once"] = 3
+    run.pool.member["room"][:] = 1000
+    with pytest.raises(GpusimError, match="requests wait for ever"):
+        run.advance()
+
+
+def test_a_request_that_the_engine_of_its_tokens_cannot_hold_is_refused_after_its_prompt() -> None:
+    run = start(request_table([0, 0], [50, 10], [60, 3]), blocks=(1000, 100), long=10**6)
+    run.pool.member["room"][:] = 1000
+    run.advance()
+    assert run.result().refused.tolist() == [4, 0] and run.result().finished.tolist() == [False, True]
+    assert run.pool.member["promised"].tolist() == [0, 0] and run.tables.engine["owes"].tolist() == [0, 0]
+    assert run.tables.engine["under_way"].tolist() == [0, 0]
+
+
+def test_a_mixed_pool_is_named_and_given() -> None:
+    run = start(request_table([0], 20, 3))
+    with pytest.raises(GpusimError, match="a mixed pool is a routing and its ways"):
+        ServiceRun(run.requests, run.engines, routing="mixed_pool")

@@ -25,6 +25,7 @@ from gpusim.policies.schedule.parts.tables import NEVER, RequestTable
 i8, f8 = np.int64, np.float64
 PROMPTS, MIXED, TOKENS, KINDS = range(4)
 ALL = -1
+OWED, PROMISED = range(2)
 
 MEMBER = record(
     [("kind", i8), ("home", i8), ("since", i8),  # among which engines; the first to join is the first among equals
@@ -83,19 +84,20 @@ def pool_tables(pool: MixedPool | None, requests: int, room: Sequence[int], home
 
 
 @kernel
-def least(p: PoolTables, weight: Any, kind: int) -> int:
+def least(p: PoolTables, engine: Any, what: int, kind: int) -> int:
     """The engine of a kind, or of ALL, that has the least; among equals by kind, and the first to join.  -1: there is none."""
-    best = -1
+    best, fewest = -1, 0
     for e in range(p.member.size):
         m = p.member[e]
+        has = engine[e].owes if what == OWED else m.promised
         if kind != ALL and m.kind != kind:
             continue
-        if best < 0 or weight[e] < weight[best]:
-            best = e
-        elif weight[e] == weight[best]:
+        if best >= 0 and has == fewest:
             b = p.member[best]
             if m.kind < b.kind or (m.kind == b.kind and m.since < b.since):
                 best = e
+        elif best < 0 or has < fewest:
+            best, fewest = e, has
     return best
 
 
@@ -116,28 +118,27 @@ def go_home(p: PoolTables, e: int) -> None:
 @outlined
 def assign(p: PoolTables, requests: RequestTable, engine: Any, r: int) -> int:
     """The engine of the request's prompt; `tokens_at` has that of its tokens."""
-    owes, promised = engine.owes, p.member.promised
     prompt = tokens = -1
     for kind in (PROMPTS, MIXED):
         if prompt < 0:
-            e = least(p, owes, kind)
-            if e >= 0 and not (p.member[e].waits > 0 and owes[e] + requests.prompt[r] > p.number[LONG]):
+            e = least(p, engine, OWED, kind)
+            if e >= 0 and not (p.member[e].waits > 0 and engine[e].owes + requests.prompt[r] > p.number[LONG]):
                 prompt = e
     for kind in (TOKENS, MIXED):
         if tokens < 0:
-            e = least(p, promised, kind)
-            if e >= 0 and promised[e] + requests.prompt[r] + requests.output[r] <= p.member[e].room:
+            e = least(p, engine, PROMISED, kind)
+            if e >= 0 and p.member[e].promised + requests.prompt[r] + requests.output[r] <= p.member[e].room:
                 tokens = e
     if prompt < 0:
-        prompt = least(p, owes, TOKENS)
+        prompt = least(p, engine, OWED, TOKENS)
         if prompt >= 0:
             join(p, prompt, MIXED)
     if tokens < 0:
-        tokens = least(p, promised, PROMPTS)
+        tokens = least(p, engine, PROMISED, PROMPTS)
         if tokens >= 0:
             join(p, tokens, MIXED)
     if prompt < 0 or tokens < 0:
-        prompt = tokens = least(p, owes, ALL)
+        prompt = tokens = least(p, engine, OWED, ALL)
     p.tokens_at[r] = tokens
     return prompt
 

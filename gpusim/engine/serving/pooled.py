@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.serving import pool
 from gpusim.engine.serving.pool import pool_at
-from gpusim.engine.serving.tables import SENT_FOR, Service
+from gpusim.engine.serving.tables import REJECTED, SENT_FOR, Service
 from gpusim.engine.serving.telling import V_ARRIVE, V_LEAVE, call, has_come, note
 from gpusim.policies.schedule.parts import tables as told
 from gpusim.policies.schedule.parts.tables import NEVER, requests_at, step_at
@@ -49,7 +49,11 @@ def set_out(s: Service, r: int) -> None:
     p, x, now = pool_at(s.pool[0]), s.outcome[r], s.clock[0].now
     tokens = requests_at(s.requests[0]).prompt[r]
     step_at(s.engine[x.engine].step).part[r] = told.TOKENS_ONLY
-    if call(s, x.engine, V_ARRIVE, r) == told.NOT_NOW:
+    answer = call(s, x.engine, V_ARRIVE, r)
+    if answer > 0:
+        refuse(s, r, answer)
+        return
+    if answer == told.NOT_NOW:
         p.number[pool.FAILED] = 0 if anything_goes_on(s) else p.number[pool.FAILED] + 1
         if p.number[pool.FAILED] <= p.number[pool.TRIPS]:  # else all of them have tried since something happened
             pool.depart(p, r, now + p.number[pool.RETRY], 0)
@@ -61,13 +65,29 @@ def set_out(s: Service, r: int) -> None:
     pool.depart(p, r, now + max(1, round(way[0] + way[1] * tokens)), 1)
 
 
+@outlined
+def refuse(s: Service, r: int, why: int) -> None:
+    """The engine of its tokens can never take the request, whose prompt was computed for nothing."""
+    p, requests, x = pool_at(s.pool[0]), requests_at(s.requests[0]), s.outcome[r]
+    x.refused = why
+    note(s, REJECTED, r, x.engine, why)
+    s.engine[x.engine].under_way -= 1
+    s.engine[x.engine].owes -= 1
+    s.course[0].in_flight -= 1
+    leave_pool(s, r)
+    call(s, x.prefilled, V_LEAVE, r)
+    s.engine[x.prefilled].woken = 1
+    p.member[x.prefilled].promised -= requests.prompt[r] + 1
+
+
 @kernel
 def anything_goes_on(s: Service) -> bool:
     """Something may happen beside trips that try again."""
     c, on = s.course[0], pool_at(s.pool[0]).number[pool.MOVING] > 0
     for e in range(s.engine.size):
         on = on or s.engine[e].ends < NEVER or s.engine[e].woken != 0
-    return bool(on or c.arrived < s.outcome.size or c.left < s.leaving.size)
+    comes = c.arrived < s.outcome.size and (c.at_once == 0 or c.in_flight < c.at_once)
+    return bool(on or comes or c.left < s.leaving.size)
 
 
 @outlined

@@ -67,6 +67,9 @@ class ServiceRun:
         self, requests: RequestTable, engines: Sequence[Engine], *, routing: str = "least_busy", engine_of: Any = None,
         at_once: int = 0, store: KvStore | None = None, pool: MixedPool | None = None, log: bool = False,
     ) -> None:  # fmt: skip
+        if (routing == "mixed_pool") != (pool is not None):
+            said = "a mixed pool is a routing and its ways between engines"
+            raise GpusimError(said, hint="routing='mixed_pool', pool=MixedPool(...)")
         n, self.requests, self.engines = len(requests.arrival), requests, list(engines)
         leaving = np.flatnonzero(requests.leaves < NEVER)
         verbs = np.stack([engine.scheduler.verbs for engine in engines])

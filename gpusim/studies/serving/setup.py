@@ -152,11 +152,11 @@ class PreparedService:
 
     def _cost(self, requests: RequestTable, group: tuple[str, ...]) -> ModelledCost | TabledCost:
         """What steps cost, with adapters where there are some."""
+        if self.lora is None and requests.adapter.any():
+            raise GpusimError("requests want adapters, and the service has none", hint="lora=\"rank=16, max_loras=8\"")
         if isinstance(self.times, GivenStepTimes):
             return TabledCost(self.times)
         if self.lora is None:
-            if requests.adapter.any():
-                raise GpusimError("requests want adapters, and the service has none", hint="lora=\"rank=16, max_loras=8\"")
             return ModelledCost(self.times)
         spec, profile = self.spec, self.topology.profile(group[0])
         shape = AdapterShape(self.model, self.lora.rank, spec.tensor)
