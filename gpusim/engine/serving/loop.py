@@ -59,7 +59,8 @@ def next_time(s: Service, requests: RequestTable) -> int:
     """When something happens next, ns; NEVER when nothing will."""
     c = s.course[0]
     time = min(s.fluid[0].tick, tiers.next_copy(tiers_at(s.tiers[0])))
-    time = min(time, pool.next_arrival(pool_at(s.pool[0])))
+    if c.routing == MIXED_POOL:
+        time = min(time, pool.next_arrival(pool_at(s.pool[0])))
     if c.arrived < requests.arrival.size and (c.at_once == 0 or c.in_flight < c.at_once):
         time = min(time, max(requests.arrival[c.arrived], s.clock[0].now))
     if c.left < s.leaving.size:
@@ -399,7 +400,7 @@ def happen(s: Service, requests: RequestTable) -> None:
         end_copy(s)
     elif tiers.next_copy(tiers_at(s.tiers[0])) == now:
         begin_copy(s)
-    elif pool.next_arrival(pool_at(s.pool[0])) == now:
+    elif c.routing == MIXED_POOL and pool.next_arrival(pool_at(s.pool[0])) == now:
         end_trip(s)
     elif c.left < s.leaving.size and requests.leaves[s.leaving[c.left]] == now:
         c.left += 1
