@@ -40,7 +40,7 @@ HEAD = "| run | requests | handed over | preempted | queued | first token | last
 
 
 @dataclass(frozen=True)
-class PublishedRun:
+class SplitwiseRun:
     """A run as it was published; times in s, by the number of the request.
 
     machines  (GPU, role) of each, in order
@@ -58,10 +58,10 @@ class PublishedRun:
 
 
 @dataclass(frozen=True)
-class Repeated:
+class SplitwiseAgain:
     """The same run here; largest differences in s by column, and how many prompts or tokens another machine had."""
 
-    published: PublishedRun
+    published: SplitwiseRun
     served: Served
     differences: dict[str, float]
     elsewhere: int
@@ -84,7 +84,7 @@ def runs(folder: Path) -> list[str]:
     return found
 
 
-def read(folder: Path, run: str) -> PublishedRun:
+def read(folder: Path, run: str) -> SplitwiseRun:
     """One run of `runs`."""
     _, state, trace, counts, *_ = run.split("~")
     config: dict[str, Any] = document.read(folder / f"{run}config.yaml").data
@@ -115,10 +115,10 @@ def read(folder: Path, run: str) -> PublishedRun:
     )
     named = f"{state} {trace} {counts}"
     roles = tuple((gpu, ROLES[kind]) for gpu, kind in zip(gpus, kinds, strict=True))
-    return PublishedRun(named, requests, limits, int(instance["max_preemptions"]), roles, times, did)
+    return SplitwiseRun(named, requests, limits, int(instance["max_preemptions"]), roles, times, did)
 
 
-def repeated(folder: Path, published: PublishedRun) -> Repeated:
+def repeated(folder: Path, published: SplitwiseRun) -> SplitwiseAgain:
     """The run, made here."""
     of, requests = published, published.requests
     policy = get("schedule", f"splitwise(max_preemptions={of.max_preemptions})")
@@ -135,7 +135,7 @@ def repeated(folder: Path, published: PublishedRun) -> Repeated:
     ours = {"queued": served.queued_ns(), "first token": served.ttft_ns(), "last token": served.latency_ns()}
     differences = {name: float(np.abs(ours[name] / 1e9 - of.times[name]).max()) for name in COLUMNS}
     did = np.stack([np.where(before >= 0, before, served.engine), served.engine], axis=1)
-    return Repeated(of, served, differences, int((did != of.did).sum()), int((before >= 0).sum()))
+    return SplitwiseAgain(of, served, differences, int((did != of.did).sum()), int((before >= 0).sum()))
 
 
 def table(folder: Path) -> str:
