@@ -49,8 +49,8 @@ def served(name: str, weights: str = "bf16", cache: str = "bf16", *, timed: bool
     return ServedModel(
         name, config["layers"], config["width"], config["heads"], config["groups"],
         config.get("size") or config["width"] // config["heads"], config["hidden"], config.get("vocabulary", 128256),
-        gated=entry.family not in _LIKE, experts=experts, chosen=int(config.get("chosen", 0)), shared=int(config.get("shared", 0)), context=entry.context,
-        weights=weights, cache=cache,
+        gated=entry.family not in _LIKE, experts=experts, chosen=int(config.get("chosen", 0)),
+        shared=int(config.get("shared", 0)), context=entry.context, weights=weights, cache=cache,
     )  # fmt: skip
 
 
