@@ -71,7 +71,7 @@ def rows():
 
 def expected(quantity: Quantity, cited: list[dict[str, str]]) -> tuple[float, float]:
     """The lowest and highest value, in base units, that the cited rows allow."""
-    scale = {"GB/s": 1e9, "us": 1e3}
+    scale = {"GB/s": 1e9, "us": 1e3, "TFLOP/s": 1e12}
     values = [float(row["value"]) * scale[row["unit"]] for row in cited]
     how = cited[0]["how"]
     if how == "value":

@@ -17,6 +17,7 @@ from gpusim.machine.serving.operators import OperatorModel, kin
 from gpusim.machine.serving.shape import ServedModel
 from gpusim.machine.serving.tables import ServingTables, installed, order
 from gpusim.machine.topology import build
+from gpusim.programs.zoo.served import served
 
 pytestmark = pytest.mark.fast
 NOWHERE = Path("no-tables")
@@ -57,6 +58,13 @@ def folder(tmp_path: Path) -> Path:
 def h100(folder: Path | None, version: str = "") -> OperatorModel:
     machine = catalogue.load("h100-sxm-80gb")
     return OperatorModel(machine, ServingTables(folder, machine.name, "vllm", version), machine, briefly=True)
+
+
+def test_gpus_without_bfloat16_serve_in_fp16() -> None:
+    """A T4: 16,384 tokens through OPT 6.7B at the 24 TFLOP/s that its power limit leaves, not at a sixth of that."""
+    times = step_times(served("opt-6.7b"), catalogue.load("t4"), most_tokens=16384)
+    flops = 2 * 16384 * 32 * 12 * 4096**2
+    assert times.of([0], [16384]).parts["gemm"] == pytest.approx(flops / 24e12 * 1e9, rel=0.25)
 
 
 def test_a_measured_shape_has_its_time(folder: Path) -> None:

@@ -19,6 +19,14 @@ def test_weights_are_those_of_the_zoo(name: str) -> None:
     assert served(name, cache="fp8").token_bytes(1) * 2 == served(name).token_bytes(1)
 
 
+def test_opt_is_not_gated_and_has_its_embedding_twice() -> None:
+    """Engines hold the tied embedding as a table and as the head; positions and norms are left out."""
+    model = served("opt-30b")
+    assert (model.hidden, model.kv_heads, model.head_size, model.gated, model.context) == (4 * 7168, 56, 128, False, 2048)
+    assert model.weight_bytes(1) == 2 * (48 * 12 * 7168**2 + 2 * 50272 * 7168)
+    assert model.token_bytes(1) == 2 * 48 * 7168 * 2
+
+
 def test_keys_and_values_of_a_token() -> None:
     """Llama 3 8B: 32 layers, 8 heads of 128, keys and values of 16 bits: 128 KiB; on 4 GPUs a quarter, on 16 two heads each."""
     model = served("llama-8b")

@@ -17,6 +17,9 @@ PUBLISHED = {  # parameters, tied ones once; source
     "gpt2-large": 774_030_080,  # as above
     "gpt2-xl": 1_557_611_200,  # as above
     "bloom-176b": 176_247_271_424,  # huggingface.co/bigscience/bloom, model card
+    # OPT: transformers' configurations of facebook/opt-6.7b and opt-30b, counted by hand: layers * (12 w^2 + 13 w) + 52,324 w;
+    # 175B, whose weights are not on the hub, by table 1 of Zhang et al., 2022: 96 layers, 96 heads, width 12,288
+    "opt-6.7b": 6_658_473_984, "opt-30b": 29_974_540_288, "opt-175b": 174_604_468_224,
     "gpt3-175b": 174_604_259_328,  # Brown et al., 2020, table D.1: 174,600 million
     "bert-base": 109_514_298,  # transformers' BertForMaskedLM, bert-base-uncased
     "bert-large": 335_174_458,  # the header of the recording that `bert-large-train` is made from

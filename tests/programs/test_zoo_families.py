@@ -19,6 +19,7 @@ SMALL = {
         "window": 4,
     },
     "bloom": {"layers": 2, "width": 32, "heads": 4, "vocabulary": 50},
+    "opt": {"layers": 2, "width": 32, "heads": 4, "vocabulary": 50},
     "t5": {"layers": 2, "width": 32, "hidden": 48, "heads": 4, "size": 8, "vocabulary": 50},
     "whisper": {"layers": 1, "width": 32, "heads": 4, "vocabulary": 50, "mels": 4},
     "unet": {
@@ -45,7 +46,7 @@ def test_every_parameter_learns(family):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["llama", "gemma", "gpt_oss", "deepseek", "bloom"])
+@pytest.mark.parametrize("family", ["llama", "gemma", "gpt_oss", "deepseek", "bloom", "opt"])
 def test_decoding_answers_what_one_pass_answers(family):
     """With all experts chosen routing does not depend on how many tokens come at once."""
     from gpusim.programs.zoo.layers import Cache

@@ -119,6 +119,17 @@ def test_too_few_slots_double_the_first_token_and_enough_do_not() -> None:
     assert first[few][1] < 2 * first[few][0] < first[few][2] and first[many][4] < 2 * first[many][0] < first[many][5]
 
 
+@pytest.mark.slow
+def test_layers_on_the_cpu_suit_one_user_and_copied_ones_many() -> None:
+    found = by("larger_than_the_card", "tensor", "offload", "at_once")
+    held = found[4, "", 1]["TPOT p50 [ms]"]
+    for tensor, layers in ((1, 64), (2, 64), (2, 40), (4, 40)):
+        split, stream = (f"{how}(layers={layers})" for how in ("split", "stream"))
+        assert 5 * held < found[tensor, split, 1]["TPOT p50 [ms]"] < found[tensor, stream, 1]["TPOT p50 [ms]"]
+    assert found[2, "stream(layers=40)", 64]["output [tokens/s]"] > found[2, "split(layers=40)", 64]["output [tokens/s]"]
+    assert "leaves no room" in found[1, "", 1]["why not"] and "leaves no room" in found[2, "", 1]["why not"]
+
+
 def test_conversations_repeat_what_was_said() -> None:
     """The second turn's prompt is the first one's, its answer, and something new; two users have nothing in common."""
     drawn = requests_of("chats(users=2, turns=2, prompt=64, output=32, spread=0, think=1000, seconds=1)")

@@ -44,6 +44,7 @@ def verb(
     attainment: Annotated[float, typer.Option(help="Share of the requests that have to meet them.", min=0.0, max=1.0)] = 0.9,
     tiers: Annotated[str, typer.Option(help="Memories below for keys and values: 'host(64 GiB) > nvme(1 TB, s3fifo)'.")] = "",
     when: Annotated[str, typer.Option(help="What goes there: write_through, selective, write_back.")] = "write_through",
+    offload: Annotated[str, typer.Option(help="Weights below the GPU: 'split(layers=20)', 'stream(layers=20)'.")] = "",
     lora: Annotated[str, typer.Option(help="Adapters: 'rank=16, max_loras=8, max_cpu_loras=64'.")] = "",
     weights: Annotated[str, typer.Option(help="Type of the weights: bf16, fp8.")] = "bf16",
     cache: Annotated[str, typer.Option(help="Type of keys and values: bf16, fp8.")] = "bf16",
@@ -78,10 +79,9 @@ def verb(
 
     found = serve(
         model, machine, requests, rate=rate, slo=slo, find=find, attainment=attainment, at_once=at_once, count=count, seed=seed,
-        price=price, log=log,
-        engine=engine, tensor=tensor, replicas=replicas, prefill=prefill, tiers=tiers, when=when, lora=lora,
-        weights=weights, cache=cache, max_seqs=max_seqs, max_tokens=max_tokens, max_len=max_len, block=block, memory=memory,
-        routing=routing, step_times=step_times, use=tuple(use or ()),
+        price=price, log=log, engine=engine, tensor=tensor, replicas=replicas, prefill=prefill, tiers=tiers, when=when,
+        lora=lora, offload=offload, weights=weights, cache=cache, max_seqs=max_seqs, max_tokens=max_tokens, max_len=max_len,
+        block=block, memory=memory, routing=routing, step_times=step_times, use=tuple(use or ()),
     )  # fmt: skip
     if json:
         emit_json(found.values())
@@ -171,6 +171,8 @@ def _served(found: ServingAnswer, numbers: dict[str, float]) -> list[str]:
     said.append(f"On average {running} requests run at once{each}; keys and values take {full} of their room at most.")
     if numbers["hit_share"] > 0:
         said.append(f"The prefix cache has {numbers['hit_share']:.1%} of the tokens looked up.")
+    if found.service.offload is not None:
+        said.append(found.service.offload.said(found.times))
     if numbers["tier_share"] > 0:
         said.append(f"{numbers['tier_share']:.1%} of the prompts' tokens come from memories below, or from other GPUs.")
     return said

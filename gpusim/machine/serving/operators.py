@@ -38,6 +38,8 @@ MEASURED, FAMILY, FORM = "measured", "family", "form"
 """How a class of operators is known: a table of this machine, one of its kin, or the kernel-time model alone."""
 _SIZE = {"bf16": 2, "fp8": 1, "fp8_block": 1}
 _FORM = {"bf16": "bf16", "fp8": "fp8", "fp8_block": "fp8"}
+_FIRST_BF16 = 8.0
+"""Compute capability; engines serve in fp16 what older GPUs would have to emulate."""
 _TURNS = 6.0  # sets of weights in turn, of the tables' benchmarks
 _COLD = 1e6  # so many that no cache holds them
 
@@ -95,7 +97,7 @@ class OperatorModel:
         dims = dict(zip("mnk", np.broadcast_arrays(m, np.float64(n), np.float64(k)), strict=True))
         form = self._form("gemm", dtype, dims)
         if found is None:
-            return form * self._shipped("gemm", _FORM[dtype], dims)
+            return form * self._shipped("gemm", self._kind(dtype), dims)
         self.used["gemm"] = found.source
         key = ("gemm", dtype)
         if key not in self._grids:
@@ -142,7 +144,7 @@ class OperatorModel:
 
     def _form(self, what: str, dtype: str, dims: Dims, measured: Numbers | None = None) -> F64:
         """ns of the form, as a step runs kernels; `measured`: as they were measured on a GPU of these numbers."""
-        kind, brief = _FORM[dtype], self.briefly or measured is not None
+        kind, brief = self._kind(dtype), self.briefly or measured is not None
         numbers = measured or self._numbers
         done = work(what, dict(dims), _SIZE[dtype], _TURNS if brief else _COLD)
         return predict(_coefficients(what, kind), done, Rates.of(numbers, kind))
@@ -177,7 +179,12 @@ class OperatorModel:
         done = work(what, dict(dims), 2, 1.0)
         if cache == "fp8":  # keys and values of half the bytes, products in 16 bits
             done = replace(done, moved=done.moved / 2, touched=done.touched / 2)
-        return predict(_coefficients(what, "bf16"), done, Rates.of(numbers, "bf16"))
+        return predict(_coefficients(what, "bf16"), done, Rates.of(numbers, self._kind("bf16")))
+
+    def _kind(self, dtype: str) -> str:
+        """The kernels' element type, as the kernel-time model names it."""
+        kind = _FORM[dtype]
+        return "fp16" if kind == "bf16" and float(self.machine.gpu.compute_capability) < _FIRST_BF16 else kind
 
     def _shipped(self, what: str, dtype: str, dims: Dims) -> F64:
         """The factor of the kernel-time model's own corrections, of this machine or its kin."""

@@ -91,8 +91,25 @@ class ServedModel:
         """Bytes of all weights on one of so many GPUs; embedding and head are two matrices, norms are left out."""
         size = {"bf16": 2, "fp8": 1, "fp8_block": 1}
         plain = sum(shape.n * shape.k * shape.layers * size[shape.dtype] for shape in self.matrices(ways))
-        experts = 3 * self.experts * self.layers * self.width * (self.hidden // ways) * size[self.weights]
-        return plain + (experts if self.experts else 0) + 2 * (2 * self.head(ways).n * self.width)
+        return plain + self.layers * self.expert_bytes(ways) + 2 * self.head_bytes(ways)
+
+    def expert_bytes(self, ways: int) -> int:
+        """Bytes of all experts of a layer on one of so many GPUs."""
+        return 3 * self.experts * self.width * (self.hidden // ways) * (2 if self.weights == "bf16" else 1)
+
+    def head_bytes(self, ways: int) -> int:
+        """Bytes of the head on one of so many GPUs; of the embedding, too."""
+        return 2 * self.head(ways).n * self.width
+
+    def layer_bytes(self, ways: int) -> int:
+        """Bytes of one layer's weights on one of so many GPUs."""
+        return (self.weight_bytes(ways) - 2 * self.head_bytes(ways)) // self.layers
+
+    def layer_flops(self) -> float:
+        """Of one token in one layer, all GPUs together; attention apart."""
+        plain = 2.0 * sum(shape.n * shape.k for shape in self.matrices(1))
+        experts = 6.0 * self.chosen * self.width * self.hidden if self.experts else 0.0
+        return plain + experts
 
     def token_bytes(self, ways: int) -> int:
         """Bytes of one token's keys and values on one of so many GPUs, of all layers."""

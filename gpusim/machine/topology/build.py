@@ -12,6 +12,7 @@ from gpusim.base.errors import ConfigError, GpusimError, Problem, ProfileError, 
 from gpusim.base.yaml import document, find, validate
 from gpusim.base.yaml.document import Document
 from gpusim.machine import catalogue
+from gpusim.machine import words as profiles
 from gpusim.machine.profile import Profile
 from gpusim.machine.topology import words
 from gpusim.machine.topology.spec import MachineFile, NodeSpec, WireSpec
@@ -32,12 +33,14 @@ def names() -> list[str]:
 def load(word: str, base: Path | None = None) -> Topology:
     """The machine of a name or path, of `4 x hgx-h100` or `hgx-h100 + 2 x dgx-a100 over tcp`; a profile is one GPU and host.
 
-    So many of a profile, `4 x l40s`, are GPUs of one host; on a network they are none.
-    Raises ProfileError (unknown) or ConfigError (wrong).
+    So many of a profile, `4 x l40s`, are GPUs of one host; on a network they are none.  A profile may have numbers of its own,
+    `4 x l40s(host.capacity=64 GB)`.  Raises ProfileError (unknown), ConfigError (wrong) or UnitError (a number).
     """
     known = names()
     if _SEVERAL in word:
         return _mixed(word, base)
+    if word.rstrip().endswith(")"):
+        return of_profile(profiles.load(word, base), profiles.counted(word)[0])
     if match := _CLUSTER.fullmatch(word.strip()):
         if match[2] not in known and match[2] in catalogue.names() and not match[3]:
             return of_profile(catalogue.load(match[2]), int(match[1]))

@@ -190,7 +190,7 @@ class _Generation:
 
     def compute(self, part: _Part, j: int, k: int, tokens: int, context: int) -> None:
         held = (*self.resident[j], *self.brought[j], *self.waiting[j, k], self.hidden[k])
-        if self.d.packed and self.p.unpacks and part.block in range(self.d.layers) and k == 0:
+        if self.d.packed and self.p.unpacks and part.block in range(self.d.layers):  # each batch anew, as FlexGen does
             for piece in part.pieces:
                 counts = (n * m for n, m in self.d.matrices(piece))
                 self.kernels((self.d.unpack(n, self.d.weight_bits, self.p.unpack_moves) for n in counts), held, k)

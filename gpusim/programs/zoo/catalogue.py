@@ -78,6 +78,7 @@ class Family:
 _LANGUAGE = Family({"batch": 1, "seq": 2048, "dtype": "bf16"}, prompt=1024)
 FAMILIES: Mapping[str, Family] = {
     "gpt2": Family({"batch": 8, "seq": 1024, "dtype": "bf16"}, prompt=512),
+    "opt": Family({"batch": 1, "seq": 2048, "dtype": "fp16"}, prompt=512),
     "bloom": Family({"batch": 1, "seq": 2048, "dtype": "bf16"}, prompt=512, attention=""),
     "bert": Family({"batch": 16, "seq": 512, "padding": True, "dtype": "bf16"}),
     "llama": _LANGUAGE,

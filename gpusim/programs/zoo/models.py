@@ -34,6 +34,11 @@ def _gpt2(name: str, parameters: int, layers: int, width: int, heads: int, posit
     return ModelEntry(name, "gpt2", parameters, text, config, positions)
 
 
+def _opt(name: str, parameters: int, layers: int, width: int, heads: int) -> ModelEntry:
+    text = f"OPT {name[4:].upper()}: {layers} layers of width {width}, {heads} heads, 2,048 positions, tied embedding"
+    return ModelEntry(name, "opt", parameters, text, {"layers": layers, "width": width, "heads": heads}, 2048)
+
+
 def _bert(name: str, parameters: int, layers: int, width: int, heads: int, classes: int = 0) -> ModelEntry:
     head = f"{classes} classes" if classes else "its masked-language-model head"
     text = f"BERT with {head}: {layers} layers of width {width}, {heads} heads, 512 positions"
@@ -102,6 +107,9 @@ ENTRIES = (
     _gpt2("gpt2-large", 774_030_080, 36, 1280, 20),
     _gpt2("gpt2-xl", 1_557_611_200, 48, 1600, 25),
     _gpt2("gpt3-175b", 174_604_259_328, 96, 12288, 96, 2048),
+    _opt("opt-6.7b", 6_658_473_984, 32, 4096, 32),
+    _opt("opt-30b", 29_974_540_288, 48, 7168, 56),
+    _opt("opt-175b", 174_604_468_224, 96, 12288, 96),
     ModelEntry(
         "bloom-176b", "bloom", 176_247_271_424, "BLOOM: 70 layers of width 14336, 112 heads, no table of positions, tied",
         {"layers": 70, "width": 14336, "heads": 112},

@@ -13,6 +13,9 @@ _UNUSUAL = {
     "dense": "layers of several kinds",
 }  # fmt: skip
 
+_LIKE: dict[str, dict[str, Any]] = {"opt": {"vocabulary": 50272}}
+"""Families with as many heads of keys and values as of queries, and four widths inside a feed-forward part, not gated."""
+
 
 _ALL_HEADS = {"gpt2": 50257, "bloom": 250880}
 """Families whose steps are not modelled and whose shape is: keys and values of all heads, two matrices; and their words."""
@@ -39,19 +42,21 @@ def served(name: str, weights: str = "bf16", cache: str = "bf16", *, timed: bool
     if why:
         names = ", ".join(e.name for e in ENTRIES if not _unmodelled(e))
         raise GpusimError(f"the steps of '{name}' have {why}, which step times do not model", hint=f"modelled are {names}")
-    config: dict[str, Any] = dict(entry.config)
+    config: dict[str, Any] = {**_LIKE.get(entry.family, {}), **entry.config}
+    config.setdefault("hidden", 4 * config["width"])
+    config.setdefault("groups", config["heads"] if entry.family in _LIKE else 8)
     experts = int(config.get("experts", 0))
     return ServedModel(
-        name, config["layers"], config["width"], config["heads"], config.get("groups", 8),
+        name, config["layers"], config["width"], config["heads"], config["groups"],
         config.get("size") or config["width"] // config["heads"], config["hidden"], config.get("vocabulary", 128256),
-        experts=experts, chosen=int(config.get("chosen", 0)), shared=int(config.get("shared", 0)), context=entry.context,
-        weights=weights, cache=cache,
+        gated=entry.family not in _LIKE, experts=experts, chosen=int(config.get("chosen", 0)),
+        shared=int(config.get("shared", 0)), context=entry.context, weights=weights, cache=cache,
     )  # fmt: skip
 
 
 def _unmodelled(entry: ModelEntry) -> str:
     """What of its steps has no times; "" when all have."""
-    if entry.family not in ("llama", "moe"):
+    if entry.family not in ("llama", "moe", *_LIKE):
         return {"deepseek": "latent attention", "gpt_oss": "attention within a window, and sinks"}.get(
             entry.family, f"the layers of {entry.family}"
         )

@@ -72,6 +72,8 @@ class ServingAnswer:
         found: dict[str, Any] = {"service": words, "blocks": self.service.blocks, "replicas": len(self.service.groups)}
         found |= {"metrics": self.metrics(), "limit": self.limit, "times_ns": self.times, "spread": self.spread}
         found["tiers"] = list(self.tiers)
+        if self.service.offload is not None:
+            found["offload"] = self.service.offload.said(self.times)
         if self.chosen:
             found |= {"chosen": self.chosen, "tried": list(self.tried)}
         if self.search is not None:
@@ -168,5 +170,6 @@ def limited_by(service: PreparedService, served: Served, times: dict[str, int]) 
 
 WORDS = {
     "gemm": "products with weights", "attention": "attention", "collectives": "collectives of tensor parallelism",
-    "other": "norms, activations and sampling", "host": "waiting for the CPU",
+    "other": "norms, activations and sampling", "host": "waiting for the CPU", "cpu": "computing on the CPU",
+    "copies": "copies of what lies below the GPU", "gpu": "computing on the GPU",
 }  # fmt: skip

@@ -64,6 +64,7 @@ class ServiceAxes:
     max_seqs: Axis[Count] = (256,)
     max_tokens: Axis[Count] = (8192,)
     max_len: Axis[Annotated[int, Field(ge=0)]] = (0,)
+    offload: Axis[str] = ("",)
     lora: Axis[str] = ("",)
     memory: Axis[Annotated[float, Field(gt=0, le=1)]] = (0.9,)
     routing: Axis[Literal["least_busy", "round_robin", "least_tokens", "mixed_pool"]] = ("least_busy",)

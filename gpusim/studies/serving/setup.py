@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,17 @@ from gpusim.machine.serving.adapters import AdapterShape, adapter_times
 from gpusim.machine.serving.build import ServedStepTimes, step_times
 from gpusim.machine.serving.given import GivenStepTimes, given_step_times
 from gpusim.machine.serving.shape import ServedModel
-from gpusim.machine.topology import build, routes, transfers
+from gpusim.machine.topology import build, transfers
 from gpusim.machine.topology.topology import Topology
 from gpusim.policies.registry import of
 from gpusim.policies.schedule.parts.running import EngineLimits
 from gpusim.policies.schedule.parts.tables import RequestTable
 from gpusim.programs.zoo.served import served
+from gpusim.studies.serving.flexgen import FlexgenOffload, flexgen
 from gpusim.studies.serving.lora import LoraWord, lora_of, with_slots
 from gpusim.studies.serving.lora import check as check_adapters
+from gpusim.studies.serving.offload import LayerOffload, offloaded, refuse_together
+from gpusim.studies.serving.ways import socket_of, way
 
 _TIER = re.compile(r"\s*(\w+)\s*\(([^,()]+)(?:,\s*(.+))?\)\s*")
 TIERS = ("host", "nvme")
@@ -42,6 +46,8 @@ LIKE = "vllm@0.33"
 POOL = "mixed_pool"
 POOLED = ("splitwise",)
 """Schedulers that tell prompts and tokens of a request apart."""
+Below = LayerOffload | FlexgenOffload | None
+"""Weights that lie below the GPUs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +66,7 @@ class ServiceSpec:
     max_seqs    requests that run at once
     max_tokens  tokens of a step
     max_len     tokens of the longest sequence; 0: what the model takes, or all blocks hold
+    offload     weights below the GPUs: split(layers=20), on the CPU; stream(layers=20), copied in each step; flexgen(batches=3)
     lora        adapters of requests: rank=16, max_loras=8, max_cpu_loras=64; "": none
     memory      share of each GPU's memory that the engine takes
     routing     which replica takes a request: least_busy, round_robin, least_tokens (which owes the fewest), or mixed_pool: the
@@ -82,6 +89,7 @@ class ServiceSpec:
     max_seqs: int = 256
     max_tokens: int = 8192
     max_len: int = 0
+    offload: str = ""
     lora: str = ""
     memory: float = 0.9
     routing: str = "least_busy"
@@ -97,7 +105,8 @@ class ServiceSpec:
 class PreparedService:
     """What stays the same for all requests.
 
-    blocks  of keys and values, of each replica
+    blocks   of keys and values, of each replica
+    offload  weights that lie below the GPUs
     """
 
     spec: ServiceSpec
@@ -106,6 +115,7 @@ class PreparedService:
     times: ServedStepTimes | GivenStepTimes
     groups: tuple[tuple[str, ...], ...]  # GPUs of each replica
     blocks: int
+    offload: Below = None
 
     def paced(self, bound: str) -> PreparedService:
         """The same service with all steps at the "fast" or the "slow" end of their interval, errors of all parts together.
@@ -116,7 +126,8 @@ class PreparedService:
             return self
         first = {"fast": steps.LOW, "slow": steps.HIGH}[bound]
         table = steps.paced(self.times.table, self.times.table[first : first + 5])
-        return replace(self, times=replace(self.times, table=table))
+        below = self.offload and self.offload.paced(bound)
+        return replace(self, times=replace(self.times, table=table), offload=below)
 
     @property
     def cached_tokens(self) -> int:
@@ -137,7 +148,7 @@ class PreparedService:
             engine = with_slots(spec.engine, self.lora)
             apart = role == "prefill" and spec.routing != POOL
             scheduler = spec.policy("schedule", engine).start(prompts if apart else named, limits)
-            engines.append(Engine(f"replica {i}", scheduler, self._cost(named, group), self._swap(group), role))
+            engines.append(Engine(f"replica {i}", scheduler, self._cost(named, i), self._swap(group), role))
         return ServiceRun(
             named, engines, routing=spec.routing, at_once=at_once, store=self._store(), pool=self._pool(), log=log
         )
@@ -147,21 +158,22 @@ class PreparedService:
         if self.spec.routing != POOL:
             return None
         count = range(len(self.groups))
-        hands = {(i, k): _way(self.topology, self.groups[i][0], self.groups[k][0]) for i in count for k in count if i != k}
+        hands = {(i, k): way(self.topology, self.groups[i][0], self.groups[k][0]) for i in count for k in count if i != k}
         return MixedPool(float(self.model.token_bytes(self.spec.tensor)), hands)
 
-    def _cost(self, requests: RequestTable, group: tuple[str, ...]) -> ModelledCost | TabledCost:
-        """What steps cost, with adapters where there are some."""
+    def _cost(self, requests: RequestTable, replica: int) -> ModelledCost | TabledCost:
+        """What steps cost, with adapters or offloaded weights where there are some."""
+        group = self.groups[replica]
         if self.lora is None and requests.adapter.any():
             raise GpusimError("requests want adapters, and the service has none", hint="lora=\"rank=16, max_loras=8\"")
         if isinstance(self.times, GivenStepTimes):
             return TabledCost(self.times)
         if self.lora is None:
-            return ModelledCost(self.times)
+            return self.offload.cost(self.times, replica) if self.offload else ModelledCost(self.times)
         spec, profile = self.spec, self.topology.profile(group[0])
         shape = AdapterShape(self.model, self.lora.rank, spec.tensor)
-        way = _way(self.topology, routes.nearest(self.topology, group[0], "socket"), group[0])
-        load = way.latency + shape.bytes / way.rate + shape.copies * float(profile.launch.eager.value)
+        link = way(self.topology, socket_of(self.topology, group[0]), group[0])
+        load = link.latency + shape.bytes / link.rate + shape.copies * float(profile.launch.eager.value)
         read = round(profile.nvme.latency.value) + shape.bytes * spec.tensor / (profile.nvme.read.value / 1e9)
         grid = adapter_times(shape, profile, self.times.engine)
         return AdaptedCost(self.times, requests, self.lora.max_loras, self.lora.in_host, load, read, grid)
@@ -173,9 +185,10 @@ class PreparedService:
 
     def _swap(self, group: tuple[str, ...]) -> BlockSwap:
         """How long blocks take to the host and back: each GPU of a replica moves its own part, at once."""
-        socket = routes.nearest(self.topology, group[0], "socket")
+        socket = socket_of(self.topology, group[0])
         size = float(self.model.token_bytes(self.spec.tensor)) * self.spec.block
-        out, back = _way(self.topology, group[0], socket), _way(self.topology, socket, group[0])
+        size *= self.offload.device_share if self.offload else 1.0
+        out, back = way(self.topology, group[0], socket), way(self.topology, socket, group[0])
         return BlockSwap(out.latency, size / out.rate, size / back.rate)
 
     def _store(self) -> KvStore | None:
@@ -190,7 +203,7 @@ class PreparedService:
             disk, (read, write_) = self.topology.profile(group[0]).nvme, _disk_links(group[0])
             rates |= {read: disk.read.value / 1e9, write_: disk.write.value / 1e9}
         hands = {
-            (i, k): _way(self.topology, self.groups[i][0], self.groups[k][0])
+            (i, k): way(self.topology, self.groups[i][0], self.groups[k][0])
             for i in range(spec.prefill) for k in range(spec.prefill, len(self.groups))
         }  # fmt: skip
         return KvStore(chains, float(self.model.token_bytes(spec.tensor)), spec.when, rates, hands)
@@ -198,8 +211,8 @@ class PreparedService:
     def _chain(self, group: tuple[str, ...]) -> Iterator[KvTier]:
         """The tiers of a replica; each of its GPUs moves and keeps its own part."""
         machine, gpu = self.topology, group[0]
-        socket = routes.nearest(machine, gpu, "socket")
-        out, back = _way(machine, gpu, socket), _way(machine, socket, gpu)
+        socket = socket_of(machine, gpu)
+        out, back = way(machine, gpu, socket), way(machine, socket, gpu)
         for tier in tiers_of(self.spec.tiers):
             evict = self.spec.policy("evict", tier.policy)
             if tier.name == "host":
@@ -226,18 +239,21 @@ def prepare(spec: ServiceSpec) -> PreparedService:
         raise GpusimError(f"machine '{topology.name}' has {len(topology.gpus)} GPUs, which are too few for {wanted}")
     count = spec.replicas or most
     groups = tuple(topology.gpus[i * spec.tensor : (i + 1) * spec.tensor] for i in range(count))
-    times: ServedStepTimes | GivenStepTimes
-    if spec.step_times:
-        times = given_step_times(spec.step_times)
-    else:
-        times = step_times(
-            model, topology.profile(groups[0][0]), name if name.startswith(COSTED) else LIKE, spec.tensor, topology=topology,
-            gpus=groups[0], most_tokens=spec.max_tokens, most_requests=spec.max_seqs,
-        )  # fmt: skip
+    times_of = partial(
+        step_times, machine=topology.profile(groups[0][0]), engine=name if name.startswith(COSTED) else LIKE, ways=spec.tensor,
+        topology=topology, gpus=groups[0], most_tokens=spec.max_tokens, most_requests=spec.max_seqs,
+    )  # fmt: skip
+    times = given_step_times(spec.step_times) if spec.step_times else times_of(model)
     _check_routing(spec, name)
     _check_split(spec, name, count)
     check_adapters(name, lora_of(spec.lora))
-    prepared = PreparedService(spec, topology, model, times, groups, _blocks(spec, topology, model))
+    beside = {"tiers": spec.tiers, "prefill": spec.prefill, "adapters": spec.lora, "given step times": spec.step_times}
+    if spec.offload.lstrip().startswith("flexgen"):
+        refuse_together(beside)
+        below: Below = flexgen(spec.offload, model, topology, groups, name, spec.max_seqs, spec.memory)
+    else:
+        below = offloaded(spec.offload, model, topology, groups, times_of, beside)
+    prepared = PreparedService(spec, topology, model, times, groups, _blocks(spec, topology, model, below), below)
     _check_tiers(prepared)
     return prepared
 
@@ -269,21 +285,26 @@ def _check_split(spec: ServiceSpec, engine: str, replicas: int) -> None:
         raise GpusimError("tiers and prompts that come from another engine are not modelled together")
 
 
-def _blocks(spec: ServiceSpec, topology: Topology, model: ServedModel) -> int:
+def _blocks(spec: ServiceSpec, topology: Topology, model: ServedModel, offload: Below) -> int:
     """KV blocks of a replica: what the engine's share of the memory leaves beside weights and what a step needs."""
     profile = topology.profile(topology.gpus[0])
     share = spec.memory * profile.memory.capacity.value
     weights, step = model.weight_bytes(spec.tensor), step_bytes(model, spec)
     lora = lora_of(spec.lora)
     slots = lora.max_loras * AdapterShape(model, lora.rank, spec.tensor).bytes if lora is not None else 0
-    left = share - profile.context.value - weights - step - slots
-    blocks = int(left // (spec.block * model.token_bytes(spec.tensor)))
+    left = share - profile.context.value
+    if offload is not None:
+        tokens, weights = offload.tokens(left, step, spec.max_tokens), offload.device_bytes(spec.max_tokens)
+    else:
+        tokens = (left - weights - step - slots) / model.token_bytes(spec.tensor)
+    blocks = int(tokens // spec.block)
     if blocks < 2:
         sizes = f"{show_bytes(weights)} of weights and {show_bytes(step)} of a step's tensors"
         sizes += f", {show_bytes(slots)} of adapters" if slots else ""
         raise GpusimError(
             f"{spec.model} leaves no room for keys and values on {profile.name}: {sizes} of {show_bytes(share)}",
-            hint=f"split it over more GPUs than {spec.tensor}, or take smaller weights (weights=fp8)",
+            hint=f"split it over more GPUs than {spec.tensor}, take smaller weights (weights=fp8), or keep layers in "
+            f"host memory (offload=\"stream(layers={model.layers // 2})\")",
         )
     return blocks
 
@@ -328,7 +349,7 @@ def _check_tiers(service: PreparedService) -> None:
         return
     machine, sockets = service.topology, dict[str, int]()
     for group in service.groups:
-        socket = routes.nearest(machine, group[0], "socket")
+        socket = socket_of(machine, group[0])
         sockets[socket] = sockets.get(socket, 0) + 1
     for tier in tiers_of(service.spec.tiers):
         for socket, replicas in sockets.items():
@@ -343,11 +364,3 @@ def _check_tiers(service: PreparedService) -> None:
 def _disk_links(gpu: str) -> tuple[str, str]:
     """Names of the ways of a replica's disk, which it has for itself."""
     return f"nvme of {gpu}, read", f"nvme of {gpu}, write"
-
-
-def _way(machine: Topology, a: str, b: str) -> CopyWay:
-    """The way of large copies; a staged one goes at the rate of all its stages at once."""
-    route = routes.between(machine, a, b)
-    parts = transfers.flows(machine, route, 1 << 30)
-    flow = max(parts, key=lambda part: part.size)
-    return CopyWay(round(route.latency), flow.rate, flow.links)
