@@ -1,0 +1,34 @@
+"""Programs that have one device together take their seats there, before the first step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpusim.base.errors import GpusimError
+from gpusim.engine.fabric.tables import AT_ONCE, BY_TURNS, Fabric
+from gpusim.machine.sharing import SMS
+from gpusim.machine.tenancy import SLICES, Tenancy, runlist
+
+if TYPE_CHECKING:
+    from gpusim.engine.run.simulate import Simulation
+
+
+def take(fabric: Fabric, simulations: Sequence[Simulation], tenancy: Tenancy) -> Fabric:
+    """The fabric with the device that the programs have together.  Raises GpusimError where they do not share its multiprocessors."""
+    if len(tenancy.tenants) != len(simulations):
+        raise GpusimError(f"{len(simulations)} programs have {len(tenancy.tenants)} seats on one GPU")
+    by_turns = tenancy.way == SLICES
+    for number, simulation in enumerate(simulations):
+        if SMS not in simulation.shared.words:
+            raise GpusimError(f"program {number} shares its GPU with others, but not its multiprocessors", hint="share: [sms, memory]")
+        simulation.island.devices["shares_sms"] = 1
+        simulation.island.tenants["beside"], simulation.island.tenants["part"] = 1, 0.0 if by_turns else 1.0
+    gpu = fabric.gpu
+    gpu["mode"], gpu["turn"] = BY_TURNS if by_turns else AT_ONCE, -1
+    gpu["fixed"], gpu["of_a_processor"] = tenancy.switch.fixed, tenancy.switch.of_a_processor
+    for seat, tenant in zip(fabric.seats, tenancy.tenants, strict=True):
+        seat["slice"], seat["priority"] = tenant.slice, tenant.priority
+    return fabric._replace(turns=np.array(runlist([tenant.level for tenant in tenancy.tenants]), np.int64))

@@ -1,0 +1,95 @@
+"""Several programs on one GPU: how its multiprocessors pass among them.
+
+Time slices.  The driver keeps a list of turns, the runlist; a program with nothing to run is passed over at once.  A turn ends
+with its slice, or when the program has nothing to run and another has.  What a switch costs is `fixed` and the state of the
+kernels that leave and come back, `state` bytes of each multiprocessor that they have, through the memory.
+Source of the rules: NVIDIA/open-gpu-kernel-modules @df1c9a3de, kernel_fifo_gv100.c (slice), ctrla06c.h (levels).
+
+MPS.  Kernels of all programs run at once.  A cap bounds how many multiprocessors a program has and reserves none: all begin
+with the same ones, so that the programs of small caps have theirs together with those of large ones.  Of a multiprocessor on
+which kernels of several programs run each gets an equal part of the time; a better priority goes before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpusim.base.errors import GpusimError, suggest
+
+SLICES, MPS = WAYS = ("time_slices", "mps")
+LOW, MEDIUM, HIGH = LEVELS = ("low", "medium", "high")
+SLICE_NS = 1_024_000  # TIMEOUT_128 << SCALE_3, in us
+REGISTERS = 256 << 10  # bytes of a multiprocessor
+MOST_CLIENTS = 48  # of an MPS server since Volta
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """What a program has of the GPU.
+
+    slice     ns that it runs in a turn, of time slices
+    level     how often it has a turn: low, medium, high
+    priority  of an MPS client: 0 normal, 1 below normal; the lower goes first
+    """
+
+    slice: int = SLICE_NS
+    level: str = LOW
+    priority: int = 0
+
+
+@dataclass(frozen=True)
+class Switch:
+    """What a change of turns costs.
+
+    fixed      ns
+    state      bytes of each multiprocessor that a kernel has when it leaves, and again when it comes back
+    bandwidth  of the GPU's memory, bytes/ns
+    """
+
+    fixed: float = 0.0
+    state: int = REGISTERS
+    bandwidth: float = float("inf")
+
+    @property
+    def of_a_processor(self) -> float:
+        """ns to save or to restore what one multiprocessor holds."""
+        return self.state / self.bandwidth
+
+
+@dataclass(frozen=True)
+class Tenancy:
+    """How several programs have one GPU, a tenant each in their order.  Raises GpusimError for what the driver does not offer."""
+
+    way: str
+    tenants: tuple[Tenant, ...]
+    switch: Switch = Switch()
+
+    def __post_init__(self) -> None:
+        if self.way not in WAYS:
+            raise GpusimError(f"'{self.way}' is no way to share a GPU", hint=suggest(self.way, WAYS))
+        if self.way == MPS and len(self.tenants) > MOST_CLIENTS:
+            raise GpusimError(f"{len(self.tenants)} programs are more than the {MOST_CLIENTS} clients of an MPS server")
+        for number, tenant in enumerate(self.tenants):
+            if tenant.slice <= 0:
+                raise GpusimError(f"tenant {number} has a time slice of {tenant.slice} ns", hint="the driver's own is 1024 us")
+            if tenant.level not in LEVELS:
+                raise GpusimError(f"tenant {number} has the level '{tenant.level}'", hint=suggest(tenant.level, LEVELS))
+            if tenant.priority not in (0, 1):
+                raise GpusimError(f"tenant {number} has the client priority {tenant.priority}", hint="0 normal, 1 below normal")
+
+
+def runlist(levels: Sequence[str]) -> tuple[int, ...]:
+    """The turns of one round, as numbers of tenants by their levels.
+
+    With L tenants of level low and M of level medium each low one has one turn, each medium one L (one without L), each high
+    one (M + 1) * L (M without L, one without both).
+    """
+    low, medium, high = ([i for i, level in enumerate(levels) if level == one] for one in LEVELS)
+
+    def behind_high(tenants: Sequence[int]) -> list[int]:
+        return [turn for tenant in tenants for turn in (*high, tenant)]
+
+    if not low:
+        return tuple(behind_high(medium) or high)
+    return tuple(turn for tenant in low for turn in (*behind_high(medium), *behind_high([tenant])))
