@@ -12,10 +12,13 @@ which kernels of several programs run each gets an equal part of the time; a bet
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpusim.base.errors import GpusimError, suggest
+from gpusim.base.units import TIME, parse
+from gpusim.base.yaml.values import PolicySpec
+from gpusim.machine.sharing import percentage
 
 SLICES, MPS = WAYS = ("time_slices", "mps")
 LOW, MEDIUM, HIGH = LEVELS = ("low", "medium", "high")
@@ -100,3 +103,74 @@ def runlist(levels: Sequence[str]) -> tuple[int, ...]:
     if not low:
         return tuple(behind_high(medium) or high)
     return tuple(turn for tenant in low for turn in (*behind_high(medium), *behind_high([tenant])))
+
+
+# ---------------------------------------------------------------- in the words of an experiment
+
+EXCLUSIVE, MIG = "exclusive", "mig"
+KNOWN: dict[str, tuple[str, ...]] = {EXCLUSIVE: (), SLICES: ("slice", "level"), MPS: ("cap", "priority"), MIG: ("slice",)}
+OTHERS = "others_"  # before a parameter: that of the programs beside
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What one program has of a shared GPU.
+
+    seat  among time slices, or of an MPS client
+    cap   percentage of the multiprocessors under MPS (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE)
+    mig   its MIG slice, "" for none
+    """
+
+    seat: Tenant = Tenant()
+    cap: int = 100
+    mig: str = ""
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to share a GPU: `name`, the terms of the program, and those of the ones beside."""
+
+    name: str
+    mine: Terms
+    others: Terms
+
+    def terms(self, beside: int) -> tuple[Terms, ...]:
+        """Of the program and of so many beside it."""
+        return (self.mine, *(self.others for _ in range(beside)))
+
+    def tenancy(self, beside: int, switch: Switch) -> Tenancy | None:
+        """None where each has a device of its own."""
+        return Tenancy(self.name, tuple(each.seat for each in self.terms(beside)), switch) if self.name in WAYS else None
+
+
+def way(spec: PolicySpec) -> Way:
+    """From `exclusive`, `time_slices(slice=2 ms, others_slice=200 us)`, `mps(cap=30)` or `mig(slice=3g.40gb)`.
+
+    What is not said of the others is the default, but for a MIG slice: then they have such ones too.  Raises GpusimError.
+    """
+    if spec.name not in KNOWN:
+        raise GpusimError(f"'{spec.name}' is no way to share a GPU", hint=suggest(spec.name, KNOWN))
+    offered = [before + name for name in KNOWN[spec.name] for before in ("", OTHERS)]
+    given = dict(spec.params)
+    for name in given:
+        if name not in offered:
+            raise GpusimError(f"{spec.name} has no parameter '{name}'", hint=suggest(name, offered))
+    if spec.name == MIG and "slice" not in given:
+        raise GpusimError("mig needs the slice of the program", hint="write mig(slice=3g.40gb, others_slice=4g.40gb)")
+    mine = _terms(spec.name, {name: value for name, value in given.items() if not name.startswith(OTHERS)})
+    theirs = {name.removeprefix(OTHERS): value for name, value in given.items() if name.startswith(OTHERS)}
+    found = Way(spec.name, mine, mine if spec.name == MIG and not theirs else _terms(spec.name, theirs))
+    found.tenancy(1, Switch())  # refuses what the driver does not offer
+    return found
+
+
+def _terms(name: str, given: Mapping[str, object]) -> Terms:
+    if name == MIG:
+        return Terms(mig=str(given.get("slice", "")))
+    if name == MPS:
+        priority = given.get("priority", 0)
+        if not isinstance(priority, int):
+            raise GpusimError(f"priority is {priority!r}", hint="0 normal, 1 below normal")
+        return Terms(Tenant(priority=priority), percentage(given.get("cap", 100)))
+    length = round(float(parse(str(given["slice"]), TIME))) if "slice" in given else SLICE_NS
+    return Terms(Tenant(length, str(given.get("level", LOW))))

@@ -36,7 +36,7 @@ METRICS = ("makespan_ns", "h2d_bytes", "d2h_bytes", "swap_ins", "reserved_peak_b
 UNSAID = {"defrag": "none", **LATER}
 AXES = (
     "trace", "transform", "profile", "memory_share", "memory", "host_memory", "place", "evict", "prefetch", "defrag", "release",
-    "seed", "tiers", "plan", "unified", "parallel", "placement", "stragglers", "pool",
+    "seed", "tiers", "plan", "unified", "parallel", "placement", "stragglers", "pool", "beside", "tenancy",
 )  # fmt: skip
 
 
