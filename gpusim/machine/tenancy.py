@@ -6,8 +6,9 @@ kernels that leave and come back, `state` bytes of each multiprocessor that they
 Source of the rules: NVIDIA/open-gpu-kernel-modules @df1c9a3de, kernel_fifo_gv100.c (slice), ctrla06c.h (levels).
 
 MPS.  Kernels of all programs run at once.  A cap bounds how many multiprocessors a program has and reserves none: all begin
-with the same ones, so that the programs of small caps have theirs together with those of large ones.  Of a multiprocessor on
-which kernels of several programs run each gets an equal part of the time; a better priority goes before.
+with the same ones, so that the programs of small caps have theirs together with those of large ones.  The kernels of a program
+lie evenly over its multiprocessors; where those of several want more of one than there is, they share it max-min, and a better
+priority goes before.  No vendor states this; it is the rule that gives back what was published (docs/tenants.md).
 """
 
 from __future__ import annotations

@@ -161,10 +161,23 @@ def memory_bound(ns: int, need: float) -> Steps:
 
 
 def test_the_memory_is_shared_among_programs() -> None:
-    """1000 and 1000 of 1329 bytes/ns: 664.5 each; one multiprocessor each, which both share, allows 500 each."""
-    assert tenants(mps(), memory_bound(1000, 1000), memory_bound(1000, 1000)) == [[(0, 2000)], [(0, 2000)]]
-    four = tenants(mps(4), *(memory_bound(1000, 1000 - i) for i in range(4)))
-    assert all(end <= 4000 for ((_, end),) in four)
+    """1000 and 1000 of 1329 bytes/ns: 664.5 each; 1000 and 300 have what they need; in turns each has all of it."""
+    d = 1_000_000
+    slowed = -(-1000 * d * 2 // 1329)
+    assert tenants(mps(), memory_bound(d, 1000), memory_bound(d, 1000)) == [[(0, slowed)], [(0, slowed)]]
+    assert tenants(mps(), memory_bound(d, 1000), memory_bound(d, 300)) == [[(0, d)], [(0, d)]]
+    turns = Tenancy(SLICES, (Tenant(slice=d),) * 2, FREE)
+    assert tenants(turns, memory_bound(d, 1000), memory_bound(d, 1000)) == [[(0, d)], [(d, 2 * d)]]
+
+
+def test_programs_that_together_do_not_fill_the_gpu_run_side_by_side() -> None:
+    """54 and 54 of 108; 54 and 81: of each multiprocessor half and three quarters are wanted, and half is what each gets.
+
+    The second goes at 2/3 until 1000, then alone: 333 of its 1000 are left.
+    """
+    half, most = "grid=54 resident=1", "grid=81 resident=1"
+    assert tenants(mps(), kernels(1000, launch=half), kernels(1000, launch=half)) == [[(0, 1000)], [(0, 1000)]]
+    assert tenants(mps(), kernels(1000, launch=half), kernels(1000, launch=most)) == [[(0, 1000)], [(0, 1334)]]
 
 
 def test_what_the_driver_does_not_offer_is_refused() -> None:

@@ -38,7 +38,8 @@ GPU = record(
 SEAT = record(
     [("slice", i8),        # ns
      ("priority", i8),     # of the client; lower goes first
-     ("has", i8),          # multiprocessors that its kernels have
+     ("cap", i8),          # multiprocessors that it may have, the first ones
+     ("dense", f8),        # share of each that its kernels want
      ("rank", i8)]         # of its best kernel
 )  # fmt: skip
 

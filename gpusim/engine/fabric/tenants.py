@@ -116,13 +116,14 @@ def processors(isl: Island) -> int:
 
 @kernel
 def divide(fabric: Fabric, many: Processes, now: int) -> None:
-    """MPS: all programs begin with the same multiprocessors; of each every program of the best priority has an equal part."""
+    """MPS: each program's kernels lie evenly over the multiprocessors that its cap leaves it, the first ones."""
     for p in range(many.rows.size):
         seat = fabric.seats[p]
-        seat.has, seat.rank = 0, NEVER
+        seat.dense, seat.rank = 0.0, NEVER
         if many.rows[p].ended == 0:
             isl = island_at(many.rows[p].island)
-            seat.has = processors(isl)
+            seat.cap = isl.devices[0].sms
+            seat.dense = processors(isl) / seat.cap
             for i in range(isl.clock[0].running):
                 seat.rank = min(seat.rank, isl.running[i].priority)
             seat.rank += seat.priority
@@ -133,22 +134,40 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
 
 @kernel
 def part_of(fabric: Fabric, p: int) -> float:
-    """Over the p-th program's multiprocessors the mean of 1 / programs there; those where a better one is count nothing."""
+    """What the p-th program gets of what its kernels want, over all multiprocessors of its cap; 1 where it wants nothing."""
     mine, at, total = fabric.seats[p], 0, 0.0
-    if mine.has == 0:
+    if mine.dense == 0.0:
         return 1.0
-    while at < mine.has:
-        until, equal, better = mine.has, 0, 0
+    while at < mine.cap:
+        until = mine.cap
+        for q in range(fabric.seats.size):
+            if fabric.seats[q].cap > at:
+                until = min(until, fabric.seats[q].cap)
+        total += (until - at) * min(mine.dense, fair(fabric, at, mine.rank))
+        at = until
+    return min(1.0, total / (mine.dense * mine.cap))
+
+
+@kernel
+def fair(fabric: Fabric, at: int, rank: int) -> float:
+    """Of one multiprocessor what a program of this rank gets at most: better ones come first, equal ones share max-min."""
+    room, wanting, level, last = 1.0, 0, 2.0, 3.0
+    for q in range(fabric.seats.size):
+        s = fabric.seats[q]
+        if s.cap > at and s.dense > 0.0:
+            room -= s.dense if s.rank < rank else 0.0
+            wanting += s.rank == rank
+    if room <= 0.0:
+        return 0.0
+    while level != last:  # those that want less than the level have what they want
+        last, left, sharing_it = level, room, wanting
         for q in range(fabric.seats.size):
             s = fabric.seats[q]
-            if s.has > at:
-                until = min(until, s.has)
-                equal += s.rank == mine.rank
-                better += s.rank < mine.rank
-        if better == 0:
-            total += (until - at) / equal
-        at = until
-    return total / mine.has
+            if s.cap > at and s.dense > 0.0 and s.rank == rank and s.dense < level and level <= 1.0:
+                left -= s.dense
+                sharing_it -= 1
+        level = left / sharing_it if sharing_it > 0 else 1.0
+    return level
 
 
 @kernel
