@@ -29,8 +29,10 @@ from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import SYNC, Trace
 
 FILE = Path(__file__).parents[1] / "data" / "sharing_published.csv"
-PIECES, REQUESTS = 50, 60
-_BURST_NS = 2_000_000  # kernels of the other program between two pauses of its host
+PIECES = 50
+_REQUESTS, _SLOW_REQUESTS = 60, 4  # the second of those that take 0.1 s and more
+_KERNEL_MS, _MOST, _BURST = 0.1, 4000, 20  # of a kernel, but for more than so many of a request; kernels between two pauses
+_LONGER = 3  # the other program outlasts requests that take so many times as long as alone
 _WIDE = 1000  # multiprocessors of the GPU on which parts are cut, so that caps in percent are whole
 
 
@@ -85,27 +87,31 @@ def together(runs: Sequence[Prepared], shared: Way, gpu: Profile) -> None:
 def _requests(pair: Pair) -> tuple[Trace, list[int]]:
     """Requests at random, and when they come, ns."""
     build, rng = TraceBuilder("requests"), np.random.default_rng(0)
-    count = REQUESTS if pair.alone < 100 else REQUESTS // 4
+    count = _REQUESTS if pair.alone < 100 else _SLOW_REQUESTS
     come = np.cumsum(rng.exponential(pair.alone / pair.load, count) * 1e6).astype(np.int64).tolist()
-    pieces = max(PIECES, round(pair.alone * 10))  # kernels of 0.1 ms at most
+    pieces = round(pair.alone / _kernel(pair))
     for at in come:
-        build.event(SYNC)
-        build.op("wait", [], [], duration=0, time=int(at))
-        for _ in range(pieces):
-            build.op("kernel", [], [], duration=round(pair.alone * 1e6 / pieces))
+        _burst(build, int(at), pieces, round(pair.alone * 1e6 / pieces))
     return build.finish(), come
 
 
+def _kernel(pair: Pair) -> float:
+    """ms of a kernel."""
+    return max(_KERNEL_MS, pair.alone / _MOST)
+
+
+def _burst(build: TraceBuilder, at: int, kernels: int, ns: int) -> None:
+    """When the GPU is idle, and not before `at` ns, so many kernels."""
+    build.event(SYNC)
+    for i in range(kernels):
+        build.op("kernel", [], [], duration=ns, time=at if i == 0 else -1)
+
+
 def _training(pair: Pair, span: float) -> Trace:
-    """Kernels of 0.1 ms for `span` ns, with pauses."""
-    build, kernels = TraceBuilder("training"), round(_BURST_NS / 1e5)
-    at, period = 0.0, _BURST_NS / pair.busy
-    while at < span:
-        build.event(SYNC)
-        build.op("kernel", [], [], duration=100_000, time=int(at))
-        for _ in range(kernels - 1):
-            build.op("kernel", [], [], duration=100_000)
-        at += period
+    """Kernels for `span` ns, with pauses."""
+    build, ns = TraceBuilder("training"), round(_kernel(pair) * 1e6)
+    for k in range(round(span * pair.busy / (_BURST * ns))):
+        _burst(build, round(k * _BURST * ns / pair.busy), _BURST, ns)
     return build.finish()
 
 
@@ -113,8 +119,8 @@ def _tally(pair: Pair) -> list[float]:
     """Times from the start of a request's turn, when it has come and the one before has ended, to its end, ms."""
     gpu = changed(catalogue.load(pair.gpu), "launch.gap", 0.0)
     trace, come = _requests(pair)
-    runs = [prepared(trace, gpu, place="device"), prepared(_training(pair, 5e6 * pair.alone / pair.load * len(come)), gpu,
-                                                           place="device")]  # fmt: skip
+    other = _training(pair, come[-1] + _LONGER * pair.alone * 1e6 * len(come))
+    runs = [prepared(each, gpu, place="device") for each in (trace, other)]
     together(runs, way(policy(pair.tenancy)), gpu)
     ends = _ends(runs[0], len(come))
     begins = [max(at, before) for at, before in zip(come, [0, *ends], strict=False)]
