@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from coupled_programs import copies, played
 from hand_worked import Steps, machine
+from tenant_programs import FREE, S, kernels, slices
 from test_coupled import spans
 
 from gpusim.base.errors import GpusimError
@@ -22,27 +23,11 @@ from gpusim.trace.trace import COPY_IN
 
 pytestmark = pytest.mark.hand_worked
 
-S = 1000  # ns of a slice
 Spans = list[tuple[int, int]]
-FREE = Switch(fixed=0.0, state=0)
-
-
-def kernels(*ns: int, launch: str | None = None, at: int = 0) -> Steps:
-    """One behind the other; without a launch each fills the GPU."""
-    steps = Steps()
-    if at:
-        steps.until(at)
-    for each in ns:
-        steps.kernel(each, launch=launch)
-    return steps
 
 
 def tenants(tenancy: Tenancy, *each: Steps, **choices: Any) -> list[Spans]:
     return [spans(result) for result in played(Connections(tenancy=tenancy), *each, **choices).results]
-
-
-def slices(count: int = 2, switch: Switch = FREE, **changes: Any) -> Tenancy:
-    return Tenancy(SLICES, (Tenant(slice=S, **changes),) * count, switch)
 
 
 def test_two_programs_take_turns_of_a_slice() -> None:
