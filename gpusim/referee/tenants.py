@@ -191,11 +191,13 @@ def _when_on(ready: I64, start: I64, part: Part) -> I64:
 def _in_part(grants: Grants, end: I64, part: Part) -> Grants:
     """What activities have of their multiprocessors, of which their program has a part of the time."""
     time, flow, share = [], [], []
+    on = part.time[part.part > 0]
     for which in np.unique(grants.flow).tolist():
         own = grants.flow == which
         at, has = grants.time[own], grants.share[own]
         changes = part.time[(part.time > at[0]) & (part.time < end[which])]
-        moments = np.unique(np.concatenate([at, changes]))
+        later = on[on >= end[which]][:1]  # one that has not done its work by then goes on when there is time for it
+        moments = np.unique(np.concatenate([at, changes, later]))
         time.append(moments)
         flow.append(np.full(len(moments), which))
         share.append(

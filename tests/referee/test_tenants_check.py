@@ -39,7 +39,7 @@ def test_what_is_right_passes(tenancy: Tenancy) -> None:
 
 
 @pytest.mark.parametrize("tenancy", WAYS)
-@pytest.mark.parametrize("by", [-700, -2, 2, 40_000])
+@pytest.mark.parametrize("by", [-700, -5, 5, 40_000])
 def test_an_end_at_another_time_is_found(tenancy: Tenancy, by: int) -> None:
     right = ran(tenancy)
     end = int(right.results[1].metrics["makespan_ns"])
@@ -58,7 +58,7 @@ def test_other_rules_than_those_that_ran_are_found() -> None:
 @pytest.mark.agreement
 @pytest.mark.parametrize("way", [SLICES, MPS])
 def test_random_programs_on_one_gpu_are_right(way: str) -> None:
-    for seed in range(20):
+    for seed in range(60):
         rng = np.random.default_rng(seed)
         traces = [program_of(rng) for _ in range(int(rng.integers(2, 5)))]
         for trace in traces:

@@ -122,7 +122,7 @@ def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
         while coming[first] != at:
             first += 1
         coming[first] = NEVER
-        bound = max(min(earliest(coming), flows, until, fabric.gpu[0].next), at + 1)
+        bound = max(min(earliest(coming), flows, until, tenants.next_change(fabric, at)), at + 1)
         coming[first] = at
         turn.process = first
         reason = as_run(fabric.run[0, 0], fabric.run[0, 1])(processes_at(fabric.programs[first]), bound)

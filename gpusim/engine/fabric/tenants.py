@@ -19,6 +19,13 @@ def is_due(fabric: Fabric, now: int) -> bool:
     return fabric.gpu[0].mode != 0 and (fabric.gpu[0].changed != 0 or fabric.gpu[0].next <= now)
 
 
+@kernel
+def next_change(fabric: Fabric, now: int) -> int:
+    """When the multiprocessors may pass to others next: at once where something has changed that was not looked at, ns."""
+    g = fabric.gpu[0]
+    return now if g.mode != 0 and g.changed != 0 else int(g.next)
+
+
 @outlined
 def arbitrate(fabric: Fabric, many: Processes, now: int) -> None:
     """The multiprocessors pass to whom they are due now."""
