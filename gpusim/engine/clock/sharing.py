@@ -12,7 +12,7 @@ import math
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import links
-from gpusim.engine.state import FLOWS, MEETS, NEVER, NO_WAY, OVER, TIMED, Instructions, Island
+from gpusim.engine.state import AT_ONCE, FLOWS, MEETS, NEVER, NO_WAY, OVER, TIMED, Instructions, Island
 from gpusim.trace.trace import KERNEL
 
 
@@ -50,7 +50,8 @@ def leave(isl: Island, row: int) -> None:
             i += 1
         if isl.devices[0].shares_sms:
             c.unsettled = 1
-            isl.tenants[0].changed = isl.tenants[0].beside
+            if isl.tenants[0].beside == AT_ONCE or c.running == 0:
+                isl.tenants[0].changed = isl.tenants[0].beside
 
 
 @kernel

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import links, sharing
-from gpusim.engine.state import FLOWS, NEVER, NO_WAY, STANDS, TIMED, Instructions, Island
+from gpusim.engine.state import AT_ONCE, FLOWS, NEVER, NO_WAY, STANDS, TIMED, Instructions, Island
 from gpusim.trace.trace import COLLECTIVE, KERNEL
 
 
@@ -59,7 +59,8 @@ def enter(isl: Island, prog: Instructions, row: int) -> None:
     if enough == 0 or x.whole or (left > 0 and c.wanting > 0):
         c.unsettled = 1
     t = isl.tenants[0]
-    t.changed = t.beside
+    if t.beside == AT_ONCE:
+        t.changed = 1
     if t.part < 1.0 and a.kind == KERNEL:
         regrant(isl, c.running - 1, x.granted)
 
@@ -181,7 +182,7 @@ def take_part(isl: Island, part: float) -> None:
 
 
 @outlined
-def busy(isl: Island) -> bool:
+def busy(isl: Island, now: int) -> bool:
     """A kernel of the program runs or wants multiprocessors, or would but for the gap behind the one before."""
     c = isl.clock[0]
     if c.running > 0 or c.wanting > 0:
@@ -191,7 +192,7 @@ def busy(isl: Island) -> bool:
         if queue.started < queue.submitted and queue.running < queue.slots:
             row = queue.base + (queue.started & queue.mask)
             a = isl.activities[row]
-            if a.kind == KERNEL and a.submit <= c.now and not waits(isl, row):
+            if a.kind == KERNEL and a.submit <= now and not waits(isl, row):
                 return True
     return False
 

@@ -8,9 +8,9 @@ from gpusim.base.compiled import entry, function_at, kernel, tables_at
 from gpusim.engine.clock import links, sharing
 from gpusim.engine.fabric import lenders, tenants
 from gpusim.engine.fabric.rendezvous import begin, gather, next_to_begin
-from gpusim.engine.fabric.tables import APART, FABRIC, Fabric
+from gpusim.engine.fabric.tables import FABRIC, Fabric
 from gpusim.engine.host.island import earliest, end, island_at, policies_at
-from gpusim.engine.state import ARBITRATE, MEETS, NEVER, NO_WAY, PROCESSES, REACHED, RESHARE, Processes
+from gpusim.engine.state import APART, ARBITRATE, MEETS, NEVER, NO_WAY, PROCESSES, REACHED, RESHARE, Processes
 
 RUN = types.int64(PROCESSES, types.int64)  # of `run_until`
 processes_at, as_run = tables_at(PROCESSES), function_at(RUN)
@@ -130,6 +130,6 @@ def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
         if reason == RESHARE:
             coming[first] = turn.now
         elif reason == ARBITRATE:
-            fabric.gpu[0].changed = 1
+            tenants.note_change(fabric, many, first, turn.now)
         elif reason != REACHED:
             return reason

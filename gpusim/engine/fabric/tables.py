@@ -25,9 +25,8 @@ RENDEZVOUS = record(
 )  # fmt: skip
 
 # A device that all programs have together, and what each has of it: see `fabric.tenants`.
-APART, BY_TURNS, AT_ONCE = range(3)  # each program has its own device; they take turns; they run at once
 GPU = record(
-    [("mode", i8),
+    [("mode", i8),         # APART, BY_TURNS, AT_ONCE
      ("changed", i8),      # something has begun or ended to run there, or to want to
      ("next", i8),         # ns: when a turn ends, or begins while it is `switching`; NEVER while nobody has anything to run
      ("turn", i8),         # place in `turns`, -1 before the first

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import sharing, sms
-from gpusim.engine.fabric.tables import BY_TURNS, Fabric
+from gpusim.engine.fabric.tables import Fabric
 from gpusim.engine.host.island import island_at
-from gpusim.engine.state import NEVER, Island, Processes
+from gpusim.engine.state import BY_TURNS, NEVER, Island, Processes
 from gpusim.trace.trace import KERNEL
 
 
@@ -26,18 +26,20 @@ def next_change(fabric: Fabric, now: int) -> int:
     return now if g.mode != 0 and g.changed != 0 else int(g.next)
 
 
+@kernel
+def note_change(fabric: Fabric, many: Processes, p: int, now: int) -> None:
+    """What the p-th program runs or wants has changed."""
+    fabric.gpu[0].changed = 1
+    island_at(many.rows[p].island).tenants[0].changed = 0
+    if many.next[p] == NEVER:  # it may have come to its end
+        many.next[p] = now
+
+
 @outlined
 def arbitrate(fabric: Fabric, many: Processes, now: int) -> None:
     """The multiprocessors pass to whom they are due now."""
     g = fabric.gpu[0]
     g.changed = 0
-    for p in range(many.rows.size):
-        if many.rows[p].ended == 0:
-            isl = island_at(many.rows[p].island)
-            if isl.tenants[0].changed and many.next[p] == NEVER:  # it may have come to its end
-                many.next[p] = now
-            isl.tenants[0].changed = 0
-            isl.clock[0].now = max(isl.clock[0].now, now)
     if g.mode == BY_TURNS:
         take_turns(fabric, many, now)
     else:
@@ -49,22 +51,23 @@ def hand(many: Processes, p: int, part: float, now: int) -> None:
     """The p-th program has this part of the time of its multiprocessors from now on."""
     isl = island_at(many.rows[p].island)
     if isl.tenants[0].part != part:
+        isl.clock[0].now = max(isl.clock[0].now, now)
         sms.take_part(isl, part)
         many.next[p] = now
 
 
 @kernel
-def wants_turn(many: Processes, p: int) -> bool:
-    return many.rows[p].ended == 0 and sms.busy(island_at(many.rows[p].island))
+def wants_turn(many: Processes, p: int, now: int) -> bool:
+    return many.rows[p].ended == 0 and sms.busy(island_at(many.rows[p].island), now)
 
 
 @kernel
-def next_turn(fabric: Fabric, many: Processes) -> int:
+def next_turn(fabric: Fabric, many: Processes, now: int) -> int:
     """The next place in the runlist whose program has something to run, the present one at last; -1: none has."""
     turns = fabric.turns.size
     for step in range(1, turns + 1):
         at = (fabric.gpu[0].turn + step) % turns
-        if wants_turn(many, fabric.turns[at]):
+        if wants_turn(many, fabric.turns[at], now):
             return at
     return -1
 
@@ -79,9 +82,9 @@ def take_turns(fabric: Fabric, many: Processes, now: int) -> None:
             begin_turn(fabric, many, now)
         return
     p = fabric.turns[g.turn] if g.turn >= 0 else -1
-    if p >= 0 and now < g.next < NEVER and wants_turn(many, p):
+    if p >= 0 and now < g.next < NEVER and wants_turn(many, p, now):
         return
-    turn = next_turn(fabric, many)
+    turn = next_turn(fabric, many, now)
     if turn < 0:
         g.next = NEVER  # it stays where it is
         return
@@ -134,17 +137,33 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
             for i in range(isl.clock[0].running):
                 seat.rank = min(seat.rank, isl.running[i].priority)
             seat.rank += seat.priority
+    before, level = -1, 1.0
     for p in range(many.rows.size):
+        seat = fabric.seats[p]
+        if many.rows[p].ended or seat.dense == 0.0:
+            part = 1.0
+        elif not caps_are_equal(fabric):
+            part = part_of(fabric, p)
+        else:  # there is one level for all of a rank
+            if before < 0 or fabric.seats[before].rank != seat.rank:
+                before, level = p, fair(fabric, 0, seat.rank)
+            part = min(1.0, level / seat.dense)
         if many.rows[p].ended == 0:
-            hand(many, p, part_of(fabric, p), now)
+            hand(many, p, part, now)
+
+
+@kernel
+def caps_are_equal(fabric: Fabric) -> bool:
+    equal = True
+    for q in range(1, fabric.seats.size):
+        equal = equal and (fabric.seats[q].cap == fabric.seats[0].cap)
+    return equal
 
 
 @kernel
 def part_of(fabric: Fabric, p: int) -> float:
-    """What the p-th program gets of what its kernels want, over all multiprocessors of its cap; 1 where it wants nothing."""
+    """What the p-th program, whose kernels want something, gets of that over all multiprocessors of its cap."""
     mine, at, total = fabric.seats[p], 0, 0.0
-    if mine.dense == 0.0:
-        return 1.0
     while at < mine.cap:
         until = mine.cap
         for q in range(fabric.seats.size):

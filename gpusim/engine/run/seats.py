@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpusim.base.errors import GpusimError
-from gpusim.engine.fabric.tables import AT_ONCE, BY_TURNS, Fabric
+from gpusim.engine.fabric.tables import Fabric
+from gpusim.engine.state import AT_ONCE, BY_TURNS
 from gpusim.machine.sharing import SMS
 from gpusim.machine.tenancy import SLICES, Tenancy, runlist
 
@@ -25,7 +26,8 @@ def take(fabric: Fabric, simulations: Sequence[Simulation], tenancy: Tenancy) ->
         if SMS not in simulation.shared.words:
             raise GpusimError(f"program {number} shares its GPU with others, but not its multiprocessors", hint="share: [sms, memory]")
         simulation.island.devices["shares_sms"] = 1
-        simulation.island.tenants["beside"], simulation.island.tenants["part"] = 1, 0.0 if by_turns else 1.0
+        simulation.island.tenants["beside"] = BY_TURNS if by_turns else AT_ONCE
+        simulation.island.tenants["part"] = 0.0 if by_turns else 1.0
     gpu = fabric.gpu
     gpu["mode"], gpu["turn"] = BY_TURNS if by_turns else AT_ONCE, -1
     gpu["fixed"], gpu["of_a_processor"] = tenancy.switch.fixed, tenancy.switch.of_a_processor
