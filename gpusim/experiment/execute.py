@@ -187,9 +187,8 @@ def beside_others(task: Task, program: RunProgram) -> Result:
         RunProgram(read_trace(file), program.profile, program.measured, program.share) for file in task.beside
     ]
     memory = capacity_of(task, program.work) if task.spec.memory != Capacity() or task.unlimited else None
-    return on_one_gpu(
-        task.spec, on_host(task, program.work, program.profile), [_on(work) for work in works], memory, **chosen(task), log=task.log
-    )
+    gpu = on_host(task, program.work, program.profile)
+    return on_one_gpu(task.spec, gpu, [_on(work) for work in works], memory, **chosen(task), log=task.log)
 
 
 def _on(program: RunProgram) -> Callable[[Profile], Workload]:

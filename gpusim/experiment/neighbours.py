@@ -31,7 +31,7 @@ def problems(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
         found.append(loaded.document.problem(path, message, hint))
 
     if e.tenancy != (EXCLUSIVE,) and not most:
-        say(("tenancy",), "nobody shares the GPU: tenancy changes nothing", "name the other programs: beside: bert-large-train-8")
+        say(("tenancy",), "nobody shares the GPU: tenancy changes nothing", "name the other programs: beside: resnet50-train")
     if not most:
         return found
     for key, plain in (("unified", (NONE,)), ("parallel", (LATER["parallel"],))):
@@ -41,6 +41,8 @@ def problems(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
         say(("share",), "programs that share a GPU share its multiprocessors", "share: [sms, memory, engines]")
     if e.active_thread_percentage != (int(LATER["active_thread_percentage"]),):
         say(("active_thread_percentage",), "each program beside others has a cap of its own", "write tenancy: mps(cap=30)")
+    if e.options.log:
+        say(("options", "log"), "a run beside others keeps no log: what it says follows from those of all", "leave out log")
     for name, file in {**loaded.traces, **loaded.beside}.items():
         if is_managed(file) or is_of_ranks(file):
             kind = "a managed program" if is_managed(file) else "a program of many ranks"

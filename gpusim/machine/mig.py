@@ -1,6 +1,6 @@
-"""MIG: a GPU cut into slices, each of which is a machine with its share of multiprocessors, memory, bandwidth, cache and engines.
+"""MIG: a GPU cut into slices, each a machine with its share of multiprocessors, memory, bandwidth, cache and engines.
 
-A GPU has eight memory slices.  A slice takes some of them in a row, at the places that `nvidia-smi mig -lgipp` lists, and has as
+A GPU has eight memory slices.  A slice takes some in a row, at the places that `nvidia-smi mig -lgipp` lists, and has as
 many eighths of the memory's bandwidth and of the second-level cache; its multiprocessors and memory are as `nvidia-smi mig
 -lgip` prints them.  What no source prints is refused.  Slices reach the host over one link, which they share.
 """
@@ -57,8 +57,8 @@ def _known() -> dict[str, dict[str, Slice]]:
         for r in csv.DictReader(file):
             found.setdefault(r["profile"], {})[r["slice"]] = Slice(
                 r["slice"], int(r["instances"]), round(float(r["memory_gib"]) * 2**30) if r["memory_gib"] else None,
-                int(r["sm"]) if r["sm"] else None, int(r["copy_engines"]) if r["copy_engines"] else None, int(r["memory_slices"]),
-                r["source"],
+                int(r["sm"]) if r["sm"] else None, int(r["copy_engines"]) if r["copy_engines"] else None,
+                int(r["memory_slices"]), r["source"],
             )  # fmt: skip
     return found
 
@@ -79,7 +79,8 @@ def find(gpu: str, name: str) -> Slice:
     blank = [word for word, value in (("memory", found.memory), ("multiprocessors", found.processors)) if value is None]
     if blank:
         full = [one.name for one in offered.values() if one.memory and one.processors]
-        raise ProfileError(f"the {' and '.join(blank)} of {name} of '{gpu}' are not published", hint=f"known are {', '.join(full)}")
+        said = f"the {' and '.join(blank)} of {name} of '{gpu}' are not published"
+        raise ProfileError(said, hint=f"known are {', '.join(full)}")
     return found
 
 

@@ -70,7 +70,7 @@ class Switch:
 
 @dataclass(frozen=True)
 class Tenancy:
-    """How several programs have one GPU, a tenant each in their order.  Raises GpusimError for what the driver does not offer."""
+    """How several programs have one GPU, a tenant each in order.  Raises GpusimError for what the driver does not offer."""
 
     way: str
     tenants: tuple[Tenant, ...]

@@ -93,7 +93,7 @@ def _together(
     there = attendance(members_of(between.meetings), between.meetings, runs)
     each = [passing(flowing(run), machine.passed[rank], int(stop[rank])) for rank, run in enumerate(runs)]
     met = meetings.flows(there, between.meetings)
-    *moved, arrived = arrived([*((one.flows, one.grants) for one in each), (met, NOTHING)], machine.rates)
+    *moved, arrived = all_arrived([*((one.flows, one.grants) for one in each), (met, NOTHING)], machine.rates)
     for run, one, its, at, said in zip(runs, each, moved, stop.tolist(), found, strict=True):
         due = settled(one, its) if one.flows else one.own
         compare(run, due, said)
@@ -141,7 +141,7 @@ def in_time(each: Sequence[Grants]) -> Grants:
     return Grants(time[order], flow[order], share[order])
 
 
-def arrived(each: Sequence[tuple[list[Flow], Grants]], rates: Mapping[SharedLink, float]) -> list[Moved]:
+def all_arrived(each: Sequence[tuple[list[Flow], Grants]], rates: Mapping[SharedLink, float]) -> list[Moved]:
     """When what flows of each has arrived, all beside each other."""
     first = np.cumsum([0, *(sum(len(part.rows) for part in flows) for flows, _ in each)])
     if not first[-1]:

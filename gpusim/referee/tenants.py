@@ -8,6 +8,7 @@ its duration.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -15,11 +16,12 @@ import numpy as np
 from gpusim.machine.kernels.own_times import OwnTimes
 from gpusim.machine.profile import Profile
 from gpusim.machine.tenancy import SLICES, Tenancy, runlist
+from gpusim.machine.topology.sharing import SharedLink
 from gpusim.referee import recompute, sms
 from gpusim.referee.activities import NEVER
 from gpusim.referee.ends import Moving, Started, compare, flowing, settled
 from gpusim.referee.flows import Grants
-from gpusim.referee.ranks import arrived, passing, stopped, unended
+from gpusim.referee.ranks import all_arrived, passing, stopped, unended
 from gpusim.referee.report import Findings, Report
 from gpusim.results.result import Result
 from gpusim.trace.submission import stream_priorities
@@ -27,8 +29,9 @@ from gpusim.trace.trace import I64, KERNEL, Trace
 
 
 def check(
-    results: Sequence[Result], traces: Sequence[Trace], profiles: Sequence[Profile], tenancy: Tenancy, own: OwnTimes | None = None
-) -> list[Report]:
+    results: Sequence[Result], traces: Sequence[Trace], profiles: Sequence[Profile], tenancy: Tenancy,
+    own: OwnTimes | None = None,
+) -> list[Report]:  # fmt: skip
     """Recompute what programs on one GPU left behind, a report each; all are unchecked (ok is None) without a log of each.
 
     traces, profiles  that they ran, as `results`; tenancy: how they shared the GPU
@@ -41,17 +44,18 @@ def check(
     if len(runs) < len(results):
         for said in found:
             if not said.violations:
-                said.say(-1, "when it ends follows from all programs, of which another is wrong", "programs that can be followed")
+                what = "when it ends follows from all programs, of which another is wrong"
+                said.say(-1, what, "programs that can be followed")
         return [said.report() for said in found]
     kernels = [_kernels(run) for run in runs]
     parts = _turns(kernels, tenancy) if tenancy.way == SLICES else _densities(kernels, tenancy)
     moving = [_moving(run, part, said) for run, part, said in zip(runs, parts, found, strict=True)]
-    rates = {name: rate for run in runs for name, rate in run.n.links.items()}
+    rates: dict[SharedLink, float] = {name: rate for run in runs for name, rate in run.n.links.items()}
     stop = [NEVER if result.finished else stopped(result) for result in results]
-    routes = {name: (name,) for name in rates}
+    routes: dict[SharedLink, tuple[SharedLink, ...]] = {name: (name,) for name in rates}
     each = [passing(one, routes, at) for one, at in zip(moving, stop, strict=True)]
-    for run, one, its, at, said in zip(runs, each, arrived([(one.flows, one.grants) for one in each], rates), stop, found,
-                                       strict=True):  # fmt: skip
+    moved = all_arrived([(one.flows, one.grants) for one in each], rates)
+    for run, one, its, at, said in zip(runs, each, moved, stop, found, strict=True):
         due = settled(one, its) if one.flows else one.own
         compare(run, due, said)
         unended(run, due.end, at, said)
@@ -82,7 +86,8 @@ def _kernels(run: Started) -> Kernels:
     rows = np.flatnonzero(is_kernel)
     return Kernels(
         np.minimum(run.ready.bare[rows], acts.start[rows]), acts.start[rows], acts.end[rows],
-        run.n.needs.sms[0][acts.op[rows]].astype(np.int64), stream_priorities(run.trace)[acts.queue[rows]], run.n.needs.processors,
+        run.n.needs.sms[0][acts.op[rows]].astype(np.int64), stream_priorities(run.trace)[acts.queue[rows]],
+        run.n.needs.processors,
     )  # fmt: skip
 
 
@@ -149,7 +154,7 @@ def _densities(each: Sequence[Kernels], tenancy: Tenancy) -> list[Part]:
             if dense[p] > 0:
                 got = sum(
                     (b - a) * _level([q for q in range(len(each)) if each[q].limit > a], p, dense, rank)
-                    for a, b in zip(edges, edges[1:], strict=False) if b <= k.limit
+                    for a, b in pairwise(edges) if b <= k.limit
                 )  # fmt: skip
                 found[p].append((now, min(1.0, got / (dense[p] * k.limit))))
             else:
@@ -200,9 +205,8 @@ def _in_part(grants: Grants, end: I64, part: Part) -> Grants:
         moments = np.unique(np.concatenate([at, changes, later]))
         time.append(moments)
         flow.append(np.full(len(moments), which))
-        share.append(
-            has[np.searchsorted(at, moments, side="right") - 1] * part.part[np.searchsorted(part.time, moments, side="right") - 1]
-        )
+        of_kernel, of_program = (np.searchsorted(t, moments, side="right") - 1 for t in (at, part.time))
+        share.append(has[of_kernel] * part.part[of_program])
     if not time:
         return grants
     all_times = np.concatenate(time)

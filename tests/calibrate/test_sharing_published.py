@@ -110,7 +110,7 @@ def test_published_pairs() -> None:
     off = {pair: said / pair.measured - 1 for pair, said in zip(pairs, predictions(pairs), strict=True)}
     assert all(abs(error) < 0.15 for pair, error in off.items() if pair.source != "tally")
     of = {
-        (tenancy, stat): [e for pair, e in off.items() if (pair.source, pair.tenancy, pair.statistic) == ("tally", tenancy, stat)]
+        (tenancy, stat): [e for p, e in off.items() if (p.source, p.tenancy, p.statistic) == ("tally", tenancy, stat)]
         for tenancy, stat in {(pair.tenancy, pair.statistic) for pair in pairs if pair.source == "tally"}
     }
     medians = {key: median(abs(e) for e in errors) for key, errors in of.items()}

@@ -1,6 +1,6 @@
 """Do several programs on one GPU share its multiprocessors, time and memory as a hand works it out, to 1 ns?
 
-See `hand_worked` for the machine: 108 multiprocessors, 10 bytes/ns to the device, 1000 ns of latency, a memory of 1329 bytes/ns.
+See `hand_worked` for the machine: 108 multiprocessors, 10 bytes/ns to the device behind 1000 ns, a memory of 1329 bytes/ns.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def test_state_is_saved_and_restored_through_the_memory() -> None:
 
 
 def test_a_program_without_work_yields_at_once() -> None:
-    """The host of the first does nothing from 300 on; the second has the GPU alone, its slices renewed, until the first is back.
+    """The host of the first does nothing from 300 to 5000; the second has the GPU alone, its slices renewed.
 
-    That is at 5000: the second's slice, begun at 300, ends at 5300.
+    The slice that runs at 5000 ends at 5300, as the first of them began at 300.
     """
     first = kernels(300)
     first.until(5000)
@@ -141,7 +141,8 @@ def test_stream_priorities_go_across_clients() -> None:
 
 def memory_bound(ns: int, need: float) -> Steps:
     steps = Steps()
-    steps._builder.op("aten.add.Tensor", [], [], read_bytes=round(need * ns), written_bytes=0, duration=ns, launch="grid=1 resident=1")
+    read, launch = round(need * ns), "grid=1 resident=1"
+    steps._builder.op("aten.add.Tensor", [], [], read_bytes=read, written_bytes=0, duration=ns, launch=launch)
     return steps
 
 

@@ -22,7 +22,8 @@ from gpusim.trace.trace import COLLECTIVE, COPY_PEER, KERNEL
 
 def checked(ran: Together, **changes: Any) -> list[Any]:
     assert ran.between.tenancy is not None
-    return tenants.check(changes.get("results", ran.results), ran.traces, ran.profiles, changes.get("tenancy", ran.between.tenancy))
+    given = {"results": ran.results, "tenancy": ran.between.tenancy, **changes}
+    return tenants.check(given["results"], ran.traces, ran.profiles, given["tenancy"])
 
 
 def ran(tenancy: Tenancy) -> Together:
@@ -69,7 +70,10 @@ def test_random_programs_on_one_gpu_are_right(way: str) -> None:
             Switch(float(rng.integers(0, 3000)), int(rng.integers(0, 100_000)), 1555.0),
         )  # fmt: skip
         caps = [100 if way == SLICES else int(rng.integers(10, 101)) for _ in traces]
-        runs = [prepared(t, machine(), log=True, place="device", active_thread_percentage=cap) for t, cap in zip(traces, caps, strict=True)]
+        runs = [
+            prepared(trace, machine(), log=True, place="device", active_thread_percentage=cap)
+            for trace, cap in zip(traces, caps, strict=True)
+        ]
         Coupled([run.simulation for run in runs], Connections(tenancy=tenancy)).advance(state.NEVER)
         reports = tenants.check([run.result() for run in runs], traces, [machine()] * len(traces), tenancy)
         assert all(report.ok for report in reports), (seed, [str(v) for report in reports for v in report.violations[:2]])

@@ -48,7 +48,7 @@ class Slices:
 
 
 def read(file: Path) -> dict[tuple[str, str, int, int], F64]:
-    """(case, role, run, process) -> (kernels, 3) enqueue, start and end in ms, by start.  Raises GpusimError without the file."""
+    """(case, role, run, process) -> (kernels, 3) enqueue, start, end in ms, by start.  Raises GpusimError without the file."""
     if not file.is_file():
         raise GpusimError(f"{file} is not there", hint="time_slices.csv.gz of eunomia-bpf/gpu_ext @3f4cc2d, as its README says")
     found: dict[tuple[str, str, int, int], list[tuple[float, ...]]] = {}

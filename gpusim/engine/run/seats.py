@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 
 def take(fabric: Fabric, simulations: Sequence[Simulation], tenancy: Tenancy) -> Fabric:
-    """The fabric with the device that the programs have together.  Raises GpusimError where they do not share its multiprocessors."""
+    """The fabric with the device that all programs have.  Raises GpusimError where they do not share its multiprocessors."""
     if len(tenancy.tenants) != len(simulations):
         raise GpusimError(f"{len(simulations)} programs have {len(tenancy.tenants)} seats on one GPU")
     by_turns = tenancy.way == SLICES
     for number, simulation in enumerate(simulations):
         if SMS not in simulation.shared.words:
-            raise GpusimError(f"program {number} shares its GPU with others, but not its multiprocessors", hint="share: [sms, memory]")
+            said = f"program {number} shares its GPU with others, but not its multiprocessors"
+            raise GpusimError(said, hint="share: [sms, memory]")
         simulation.island.devices["shares_sms"] = 1
         simulation.island.tenants["beside"] = BY_TURNS if by_turns else AT_ONCE
         simulation.island.tenants["part"] = 0.0 if by_turns else 1.0
