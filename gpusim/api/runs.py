@@ -9,6 +9,7 @@ from typing import Any
 from gpusim.api.inputs import Source, any_machine_of, source_of
 from gpusim.api.result import Result
 from gpusim.api.words import Named
+from gpusim.base.defaults import LATER
 from gpusim.base.errors import GpusimError, PolicyError
 from gpusim.base.yaml import values
 from gpusim.base.yaml.values import NONE, PolicySpec
@@ -130,7 +131,7 @@ def simulate(
         active_thread_percentage=sharing.percentage(active_thread_percentage),
         parallel=NO_LAYOUT if parallel == NO_LAYOUT else str(parse_layout(parallel)), placement=where_ranks_are,
         stragglers=str(stragglers) if is_clock_file(stragglers) else stragglers_text(parse_stragglers(stragglers)),
-        fold=fold,
+        fold=fold, beside=LATER["beside"], tenancy=LATER["tenancy"],
     )  # fmt: skip
     return Result(*single(
         source, profile, spec, use=named.files, given=named.given, plan=_plan_file(policies["plan"]),

@@ -7,4 +7,5 @@ LATER = {
     "transform": "none", "grain": "tensor", "tiers": "host", "unified": "none", "plan": "none", "release": "none",
     "share": "sms, memory, engines", "active_thread_percentage": "100",
     "parallel": "none", "placement": "packed", "stragglers": "none", "fold": "False", "pool": "none",
+    "beside": "none", "tenancy": "exclusive",
 }  # fmt: skip

@@ -29,10 +29,11 @@ NEVER = 2**62
 # Why `run_until` came back; AGAIN stays inside: the host comes back to the step, when it has waited or memory is rearranged.
 # RESHARE stays within the engine too: a program that shares links with others has changed what flows.
 # DESERTED: what it waits for never comes, as a program on another device has run out of memory.
+# ARBITRATE stays within the engine: what runs on a device that several programs have has changed.
 (
     REACHED, FINISHED, OUT_OF_MEMORY, HOST_OUT_OF_MEMORY, ASK, LOG_FULL, STUCK, NEXT_CHUNK, BAD_ANSWER, AGAIN, RESHARE,
-    DESERTED,
-) = range(12)  # fmt: skip
+    DESERTED, ARBITRATE,
+) = range(13)  # fmt: skip
 
 # Instructions of a host, one per event of the workload.
 I_ALLOC, I_FREE, I_OP, I_SYNC, I_RECORD, I_WAIT, I_UNTIL, I_PHASE = range(8)
@@ -230,6 +231,9 @@ DEVICE = record(
      ("malloc_ns", i8), ("malloc_per_byte", f8), ("free_ns", i8), ("free_per_byte", f8), ("move_per_byte", f8)]
 )  # fmt: skip
 
+# How programs have a device: each its own; one after the other, by turns; all at once.
+APART, BY_TURNS, AT_ONCE = range(3)
+
 # What one tenant has on a device: its memory and what is asked of it.
 TENANT = record(
     [("program", f8),      # program time of the operator at hand, ns
@@ -246,6 +250,9 @@ TENANT = record(
      ("ranked", i8),       # copies without a waiting operator have queues of their own
      ("account", i8), ("lends", i8),  # of its device's memory, and whether others may use that
      ("recalls", i8),      # the queue of copies from one memory below to another
+     ("beside", i8),       # other programs run on its device: APART, BY_TURNS, AT_ONCE
+     ("part", f8),         # of the multiprocessors that its kernels have it gets so much of their time; 1: nobody else has any
+     ("changed", i8),      # it has begun or ended to run there, or to want to
      ("remote", i8)]       # kernels read and write below the device, by the last two ways
 )  # fmt: skip
 

@@ -6,7 +6,7 @@ same process.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -26,6 +26,7 @@ from gpusim.experiment.bounds import Bounds, of_run
 from gpusim.experiment.ranked import collectives_of, simulated_ranks
 from gpusim.experiment.spec import AS_RECORDED, KINDS
 from gpusim.experiment.tasks import Task, before_ranks, read, read_trace
+from gpusim.experiment.tenants import on_one_gpu
 from gpusim.machine import sharing, variant
 from gpusim.machine.kernels import bars
 from gpusim.machine.kernels.alone import alone
@@ -70,7 +71,7 @@ def result(task: Task) -> Result:
 def result_of(task: Task, program: RunProgram) -> Result:
     """The result of the run of this program, wherever that came from."""
     spec = task.spec
-    done = simulated(task, program.work, program.profile, log=task.log)
+    done = beside_others(task, program) if task.beside else simulated(task, program.work, program.profile, log=task.log)
     capacity = int(done.spec["capacity"])
     named = _named(spec, capacity, None if spec.host_memory == Capacity() else _host_memory(task, program.work))
     metrics = {**done.metrics, **program.basis}
@@ -178,6 +179,25 @@ def simulated(task: Task, work: Source, profile: Profile, *, log: bool = False) 
         )  # fmt: skip
     assert isinstance(work, Workload), "a managed program runs under unified memory"
     return simulate(work.trace, profile, **chosen(task), capacity_bytes=capacity_of(task, work), log=log, work=work)
+
+
+def beside_others(task: Task, program: RunProgram) -> Result:
+    """The run of the program on its GPU together with others, which have the policies of the run too."""
+    works = [program] + [
+        RunProgram(read_trace(file), program.profile, program.measured, program.share) for file in task.beside
+    ]
+    memory = capacity_of(task, program.work) if task.spec.memory != Capacity() or task.unlimited else None
+    gpu = on_host(task, program.work, program.profile)
+    return on_one_gpu(task.spec, gpu, [_on(work) for work in works], memory, **chosen(task), log=task.log)
+
+
+def _on(program: RunProgram) -> Callable[[Profile], Workload]:
+    def work(machine: Profile) -> Workload:
+        found = program.elsewhere(machine)
+        assert isinstance(found, Workload), "refused before"
+        return found
+
+    return work
 
 
 def _located(plan: PolicySpec, file: Path | None) -> PolicySpec:

@@ -12,7 +12,7 @@ from gpusim.base.errors import ConfigError, GpusimError, ProfileError, UnitError
 from gpusim.base.yaml import document, find, validate
 from gpusim.base.yaml.document import Document
 from gpusim.base.yaml.values import NONE, PolicySpec, machine
-from gpusim.experiment import answerable, combined, layouts, overrides, users
+from gpusim.experiment import answerable, combined, layouts, neighbours, overrides, users
 from gpusim.experiment.spec import Experiment
 from gpusim.experiment.users import NOTHING, Given
 from gpusim.machine import tiers, variant, words
@@ -49,6 +49,7 @@ class Loaded:
     own: Registry = SHIPPED  # both: what its runs can name besides the built-ins
     machines: Mapping[str, Topology] = field(default_factory=dict)  # those of `profile` that have several GPUs
     clocks: Mapping[str, Path] = field(default_factory=dict)  # files of clock rates that `stragglers` names
+    beside: Mapping[str, Path] = field(default_factory=dict)  # programs that run on the same GPU
 
 
 def load_experiment(
@@ -68,7 +69,8 @@ def load_experiment(
     if sets and isinstance(doc.data, dict):
         doc = overrides.apply_overrides(doc, sets, Experiment)
     base = path.resolve().parent
-    files: dict[str, dict[str, Path]] = {"trace": {}, "profile": {}, "use": {}, "plan": {}, "kernel_times": {}, "clocks": {}}
+    files: dict[str, dict[str, Path]] = {"trace": {}, "profile": {}, "use": {}, "plan": {}, "kernel_times": {}, "clocks": {},
+                                         "beside": {}}  # fmt: skip
     machines: dict[str, Topology] = {}
     broken: set[str] = set()  # files of policies that cannot be loaded: what they would have registered is not missed
 
@@ -87,6 +89,9 @@ def load_experiment(
             if is_clock_file(value):
                 files["clocks"][value] = _beside(base, value)
                 read_clocks(files["clocks"][value])
+        elif kind == "beside":
+            for name in neighbours.names(value):
+                files["beside"][name] = find.find_run(name, base)
         elif kind == "trace":
             files[kind][value] = find.find_run(value, base)
         elif kind == "profile":
@@ -105,7 +110,7 @@ def load_experiment(
     table = next(iter(files["kernel_times"].values()), None)
     return Loaded(
         experiment, doc, path.resolve(), files["trace"], files["profile"], used, files["plan"], kernel_times=table,
-        machines=machines, clocks=files["clocks"],
+        machines=machines, clocks=files["clocks"], beside=files["beside"],
     )
 
 
@@ -164,6 +169,7 @@ def experiment(name: str | Document, sets: Sequence[str] = (), given: Given = NO
     problems += combined.problems(loaded, machines, ranked)
     problems += answerable.problems(loaded)
     problems += layouts.problems(loaded)
+    problems += neighbours.problems(loaded, machines)
     if problems:
         raise ConfigError(problems)
     return _asked(loaded, sets)

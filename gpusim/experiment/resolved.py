@@ -22,7 +22,7 @@ def resolved(e: Experiment) -> str:
         "memory": [str(memory) for memory in e.memory],
         "host_memory": [str(memory) for memory in e.host_memory],
         **_named({"tiers": e.tiers, "grain": e.grain, "unified": e.unified, "parallel": e.parallel, "placement": e.placement,
-                  "stragglers": e.stragglers}),
+                  "stragglers": e.stragglers, "beside": e.beside, "tenancy": e.tenancy}),
         **_shared(e),
         **({"fold": True} if e.fold else {}),
         "use": list(e.use),

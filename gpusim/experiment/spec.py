@@ -21,6 +21,7 @@ from gpusim.base.yaml import ranges
 from gpusim.base.yaml.fields import STRICT, Fraction, checked, quantity_pattern, refuse
 from gpusim.base.yaml.values import NONE, Capacity, PolicySpec, capacity, policy, tiers
 from gpusim.machine import sharing
+from gpusim.machine.tenancy import way
 from gpusim.programs.ranks.layout import DEGREES, NO_LAYOUT, parse_layout
 from gpusim.programs.ranks.placement import placement_text
 from gpusim.programs.ranks.stragglers import is_clock_file, parse_stragglers, stragglers_text
@@ -196,6 +197,29 @@ Stragglers = Annotated[
         ],
     }),
 ]  # fmt: skip
+def _beside(value: Any) -> str:
+    """`none`, or programs with a plus between them."""
+    return " + ".join(part.strip() for part in str(value).split("+"))
+
+
+Beside = Annotated[
+    tuple[Annotated[str, BeforeValidator(checked(_beside)), _known("beside")], ...], BeforeValidator(_axis),
+    _one_or_many({**_TEXT, "description": "none, or traces that run on the same GPU: bert-large-train-8 + resnet50-train"}),
+]  # fmt: skip
+def _tenancy(value: Any) -> str:
+    """How the GPU is shared, in its shortest form."""
+    spec = policy(value)
+    way(spec)
+    return str(spec)
+
+
+Tenancies = Annotated[
+    tuple[Annotated[str, BeforeValidator(checked(_tenancy))], ...], BeforeValidator(_axis),
+    _one_or_many({
+        "type": ["string", "object"],
+        "description": "exclusive, time_slices(slice=2 ms), mps(cap=30, others_cap=70) or mig(slice=3g.40gb)",
+    }),
+]  # fmt: skip
 Placements = Annotated[
     tuple[Annotated[str, BeforeValidator(checked(placement_text)), _known("placement")], ...], BeforeValidator(_axis),
     _one_or_many({
@@ -295,6 +319,10 @@ class Experiment:
     """Which GPU each rank has: a placement policy (`gpusim policies`), or the GPUs in the order of ranks: `gpu0 gpu3`."""
     kernel_times: TableFile | None = None
     """Your own measured kernel times, CSV: gpu, operator, dtype, shape, time_us; each machine takes the rows of its name."""
+    beside: Beside = (LATER["beside"],)
+    """Other programs on the GPU at the same time: `none`, or traces, `bert-large-train-8 + resnet50-train`."""
+    tenancy: Tenancies = (LATER["tenancy"],)
+    """How they share it: `exclusive` (a GPU each), `time_slices`, `mps(cap=30)` or `mig(slice=3g.40gb)`."""
     transform: Transforms = (AS_RECORDED,)
     """What each trace is turned into before it runs: `none`, or transforms as in `gpusim transforms`."""
     policies: Policies = Policies()
@@ -343,6 +371,8 @@ class RunSpec:
     placement: str = LATER["placement"]
     stragglers: str = LATER["stragglers"]
     fold: bool = False
+    beside: str = LATER["beside"]
+    tenancy: str = LATER["tenancy"]
 
     def plain(self) -> dict[str, Any]:
         """As JSON values; what came later is not named at its default, so that it changes no hash."""
@@ -398,6 +428,6 @@ def expand(experiment: Experiment, allow_large: bool = False) -> list[RunSpec]:
 def _axes(e: Experiment) -> dict[str, tuple[Any, ...]]:
     """The lists of an experiment by the names that a run has for them; the last varies fastest."""
     names = ("trace", "transform", "grain", "profile", "tiers", "unified", "memory", "host_memory", "active_thread_percentage",
-             "parallel", "placement", "stragglers")  # fmt: skip
+             "parallel", "placement", "stragglers", "beside", "tenancy")  # fmt: skip
     policies = {kind: getattr(e.policies, kind) for kind in KINDS}
     return {**{name: getattr(e, name) for name in names}, **policies, "seed": e.seed}

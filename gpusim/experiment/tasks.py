@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from gpusim.base.defaults import LATER
 from gpusim.base.yaml.find import is_managed, is_of_ranks
 from gpusim.base.yaml.values import NONE, Capacity, PolicySpec
-from gpusim.experiment import answerable
+from gpusim.experiment import answerable, neighbours
 from gpusim.experiment.key import Code, file_hash, origins, run_key
 from gpusim.experiment.load import Loaded
 from gpusim.experiment.spec import AS_RECORDED, KINDS, RunSpec, expand
@@ -53,6 +53,7 @@ class Task:
     kernel_times: Path | None = None  # the user's own measured times
     given: Given = NOTHING  # policies and transforms of the user's that are Python objects
     clocks: Path | None = None  # the file of clock rates that the stragglers name
+    beside: tuple[Path, ...] = ()  # programs on the same GPU
 
     def __str__(self) -> str:
         words = [f"{name}={value}" for name, value in self.spec.plain().items() if name != "log"]
@@ -153,12 +154,15 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False, runs: Sequence
             contents["plan"] = file_hash(planned)
         if clocks := loaded.clocks.get(spec.stragglers):
             contents["clocks"] = file_hash(clocks)
+        beside = tuple(loaded.beside[name] for name in neighbours.names(spec.beside))
+        if beside:
+            contents["beside"] = [file_hash(path) for path in beside]
         if loaded.kernel_times:
             contents["kernel_times"] = file_hash(loaded.kernel_times)
         key = run_key({**inputs, "unlimited": unlimited, "contents": contents})
         return Task(
             key, spec, trace, profile, loaded.use, out, spec.log, unlimited, planned, loaded.kernel_times, loaded.given,
-            clocks,
+            clocks, beside,
         )
 
     grid = tuple(task(spec) for spec in specs)

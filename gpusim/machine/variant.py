@@ -1,4 +1,4 @@
-"""A machine with some numbers of its own: "a100-pcie-80gb(launch.submit=8 us, link.h2d=50 GB/s)".
+"""A machine with some numbers of its own: "a100-pcie-80gb(launch.submit=8 us, link.h2d=50 GB/s)", "a100-sxm4-80gb/3g.40gb".
 
 Measured curves move with the number that is their level; what is given is not sampled as uncertain.
 """
@@ -10,7 +10,8 @@ from typing import Any
 
 from gpusim.base.errors import ProfileError, suggest
 from gpusim.base.units import parse
-from gpusim.base.yaml.values import machine
+from gpusim.base.yaml.values import machine, whole_and_slice
+from gpusim.machine import mig
 from gpusim.machine.profile import Profile, load_file
 from gpusim.machine.quantity import Compute, Quantity, Rate
 from gpusim.machine.sampling import with_numbers
@@ -22,6 +23,8 @@ def load(file: Path, text: str) -> Profile:
     Raises ConfigError for a profile with mistakes, ProfileError for a path that leads to no number, UnitError for its value.
     """
     profile = load_file(file)
+    if part := whole_and_slice(text)[1]:
+        profile = mig.instance(profile, part)
     numbers: dict[str, float] = {}
     for path, given in machine(text)[1]:
         if path in numbers:

@@ -24,6 +24,7 @@ Times need the machine's profile; without one they are not checked.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -63,13 +64,14 @@ def check(result: Result, trace: Trace, profile: Profile | None = None, own: Own
 
 def recompute(
     result: Result, trace: Trace, profile: Profile | None, own: OwnTimes | None, found: Findings,
-    met: Mapping[int, int] | None = None, judge: times.Judge = ends.check, below: tuple[Tier, ...] = (),
+    met: Mapping[int, int] | None = None, judge: times.Judge = ends.check, below: tuple[Tier, ...] = (), beside: bool = False,
 ) -> None:  # fmt: skip
     """All of `check`, of a result that has a log.
 
     met    operators that end with those of other runs, whose ends are left to the judge, and multiprocessors of each
     below  the memories below its device, where others lend some of them
     judge  compares the ends of what the run has started with those that follow; not asked where nothing follows
+    beside  other programs run on its device: starts and ends of kernels are left to the judge
     """
     assert result.log is not None
     other = _other(result, trace, profile)
@@ -82,7 +84,7 @@ def recompute(
     machine = None
     if profile is not None:
         codec = {name: rate / 1e9 for name, rate in packing(trace).rates.items()}
-        machine = numbers(result.spec, given, trace, profile, codec, own, met, below)
+        machine = replace(numbers(result.spec, given, trace, profile, codec, own, met, below), beside=beside)
     bounds.footprint(result.spec, given, found)
     whole = trace
     if "grain" in result.spec:

@@ -26,6 +26,18 @@ from gpusim.trace.trace import COLLECTIVE, HOST_WORK, I64, KERNEL, MOVES, Trace
 ROUNDING = 1  # ns: what shares links or multiprocessors ends within a float's rounding of a whole nanosecond
 
 
+NOTHING = Grants(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+
+
+class Ready(NamedTuple):
+    """When activities wait for nothing but multiprocessors, and when they would but for the gap between two launches, ns; and
+    the times of the log."""
+
+    ready: I64
+    bare: I64
+    time: I64
+
+
 class Started(NamedTuple):
     """What a run has started, when and on which machine.  grants: of the multiprocessors, to activities."""
 
@@ -34,6 +46,7 @@ class Started(NamedTuple):
     tiers: Tiers
     n: Figures
     grants: Grants
+    ready: Ready
 
 
 class Ends(NamedTuple):
@@ -90,7 +103,7 @@ def expected(run: Started) -> Ends:
 
 def flowing(run: Started) -> Moving:
     """What flows, and what ends whatever flows; both leave out what ends with activities of other runs."""
-    acts, trace, tiers, n, grants = run
+    acts, trace, tiers, n, grants, _ = run
     started, operator = (acts.start < NEVER) & ~acts.met, acts.op >= 0
     recorded = np.append(trace.duration, -1)[acts.op] >= 0
     activity = np.append(trace.activity.astype(np.int64), -1)[acts.op]

@@ -74,6 +74,7 @@ class Figures:
     share: tuple[str, ...]      # what activities of the device share: words of machine.sharing
     needs: KernelNeeds          # multiprocessors and bandwidth of the operators
     known: dict[str, int | float]  # metrics that say how the times are known
+    beside: bool = False        # other programs run on the device: when its kernels have multiprocessors follows from all
 
 
 def numbers(

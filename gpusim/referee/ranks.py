@@ -18,7 +18,7 @@ from gpusim.machine.topology.connections import Connections
 from gpusim.machine.topology.sharing import SharedLink
 from gpusim.referee import meetings, recompute
 from gpusim.referee.activities import NEVER
-from gpusim.referee.ends import ROUNDING, Flow, Moving, Started, arrivals, compare, flowing, settled
+from gpusim.referee.ends import NOTHING, ROUNDING, Flow, Moving, Started, arrivals, compare, flowing, settled
 from gpusim.referee.flows import Grants, Moved
 from gpusim.referee.lenders import check_lenders
 from gpusim.referee.loads import check_loads, link_name, passed_by_ranks, passed_in_meetings
@@ -26,8 +26,6 @@ from gpusim.referee.meetings import attendance, members_of
 from gpusim.referee.report import Findings, Report
 from gpusim.results.result import Result
 from gpusim.trace.trace import I64, Trace
-
-NOTHING = Grants(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))  # of multiprocessors
 
 
 def check(
@@ -91,15 +89,15 @@ def _together(
     results: Sequence[Result], runs: Sequence[Started], machine: SharedMachine, between: Connections, found: Sequence[Findings]
 ) -> None:
     """The ends of all runs, and what follows from them."""
-    stop = np.array([NEVER if result.finished else _stopped(result) for result in results])
+    stop = np.array([NEVER if result.finished else stopped(result) for result in results])
     there = attendance(members_of(between.meetings), between.meetings, runs)
-    each = [_passing(flowing(run), machine.passed[rank], int(stop[rank])) for rank, run in enumerate(runs)]
+    each = [passing(flowing(run), machine.passed[rank], int(stop[rank])) for rank, run in enumerate(runs)]
     met = meetings.flows(there, between.meetings)
-    *moved, arrived = _arrived([*((one.flows, one.grants) for one in each), (met, NOTHING)], machine.rates)
+    *moved, arrived = all_arrived([*((one.flows, one.grants) for one in each), (met, NOTHING)], machine.rates)
     for run, one, its, at, said in zip(runs, each, moved, stop.tolist(), found, strict=True):
         due = settled(one, its) if one.flows else one.own
         compare(run, due, said)
-        _unended(run, due.end, at, said)
+        unended(run, due.end, at, said)
     end = np.full(len(between.meetings), NEVER)
     if met:
         end[np.concatenate([part.rows for part in met])] = np.where(arrived.end < 0, NEVER, arrived.end)
@@ -110,7 +108,7 @@ def _together(
     check_loads(passed, {link: machine.rates[link] for link in {*between.rates, *_of_meetings(between)}}, found)
 
 
-def _stopped(result: Result) -> int:
+def stopped(result: Result) -> int:
     """When a run came to its end that did not finish, ns."""
     return int(result.log["t"][-1]) if result.log is not None and len(result.log) else 0
 
@@ -119,7 +117,7 @@ def _of_meetings(between: Connections) -> set[SharedLink]:
     return {link for meeting in between.meetings for link in meeting.route}
 
 
-def _passing(moving: Moving, routes: Mapping[SharedLink, tuple[SharedLink, ...]], stop: int) -> Moving:
+def passing(moving: Moving, routes: Mapping[SharedLink, tuple[SharedLink, ...]], stop: int) -> Moving:
     """What flows for a run, on its way through the machine and until the run stops."""
     flows = [part._replace(links=tuple(link for name in part.links for link in routes[name])) for part in moving.flows]
     return moving._replace(flows=flows, grants=_until(moving, stop))
@@ -133,27 +131,27 @@ def _until(moving: Moving, stop: int) -> Grants:
     every, free = np.arange(len(begin)), begin <= stop
     free[moving.grants.flow] = False
     until = Grants(np.full(len(begin), stop), every, np.zeros(len(begin)))
-    return _in_time([moving.grants, Grants(begin[free], every[free], np.ones(int(free.sum()))), until])
+    return in_time([moving.grants, Grants(begin[free], every[free], np.ones(int(free.sum()))), until])
 
 
-def _in_time(each: Sequence[Grants]) -> Grants:
+def in_time(each: Sequence[Grants]) -> Grants:
     """All of them, in the order of time; at one time in the order given."""
     time, flow, share = (np.concatenate(column) for column in zip(*each, strict=True))
     order = np.argsort(time, kind="stable")
     return Grants(time[order], flow[order], share[order])
 
 
-def _arrived(each: Sequence[tuple[list[Flow], Grants]], rates: Mapping[SharedLink, float]) -> list[Moved]:
+def all_arrived(each: Sequence[tuple[list[Flow], Grants]], rates: Mapping[SharedLink, float]) -> list[Moved]:
     """When what flows of each has arrived, all beside each other."""
     first = np.cumsum([0, *(sum(len(part.rows) for part in flows) for flows, _ in each)])
     if not first[-1]:
         return [Moved(np.zeros(0, np.int64), np.zeros(0, bool))] * len(each)
-    grants = _in_time([grants._replace(flow=grants.flow + at) for (_, grants), at in zip(each, first, strict=False)])
+    grants = in_time([grants._replace(flow=grants.flow + at) for (_, grants), at in zip(each, first, strict=False)])
     there = arrivals([part for flows, _ in each for part in flows], rates, grants)
     return [Moved(there.end[a:b], there.slowed[a:b]) for a, b in pairwise(first)]
 
 
-def _unended(run: Started, due: I64, stop: int, found: Findings) -> None:
+def unended(run: Started, due: I64, stop: int, found: Findings) -> None:
     """What was to end before the run stopped without finishing."""
     acts = run.acts
     for i in np.flatnonzero((acts.start < NEVER) & (acts.end == NEVER) & (due < stop - ROUNDING)).tolist():

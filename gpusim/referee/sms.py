@@ -187,7 +187,7 @@ def users(acts: ActivityTimes, n: Figures) -> I64:
     wants = np.append(n.needs.sms[0], 0)[acts.op] if SMS in n.share else np.zeros(len(acts.op), np.int64)
     wants = np.where(acts.start < NEVER, wants, 0)
     queues = acts.queue[wants > 0]
-    one = len(queues) > 0 and queues.min() == queues.max() and wants.max() <= n.needs.processors
+    one = len(queues) > 0 and queues.min() == queues.max() and wants.max() <= n.needs.processors and not n.beside
     return 0 * wants if one else wants  # one stream has all that it can use
 
 

@@ -59,6 +59,7 @@ class Starts(NamedTuple):
     running: Any   # int64[G]
     before: Any    # int64[Q] start of the activity before, -1 none
     ready: Any     # int64[A] the answer, ns; NEVER of what has not started
+    bare: Any      # int64[A] the same but for the gap between two launches
     sums: Any      # int64[9] of STALLS, ns, and LATE
     own: Any       # int64[8] of one start: its stalls as found here, ns,
     given: Any     # int64[8] and as the log has them
@@ -134,6 +135,7 @@ def _each_start(s: Starts) -> None:
             due = max(s.submit[act], s.need[act, 0], s.need[act, 1], s.need[act, 2], s.before[q])
             if s.in_line[g] == 0:
                 due = max(due, s.free[g])
+            s.bare[act] = due
             if s.launched[act] and s.before[q] >= 0:
                 due = max(due, s.free[g] + s.gap)
             s.ready[act] = due

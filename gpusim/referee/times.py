@@ -45,7 +45,8 @@ def check(
     s = _starts(columns, acts, trace, tiers, n, w, np.select([on_sms, line >= 0], [starts.PROCESSORS, starts.TURN], 0))
     starts.each_start(s)
     turns.check(acts, line, tiers, s.ready, w.wanted, n, found)
-    judge(ends.Started(acts, trace, tiers, n, sms.check(acts, trace, s.ready, columns["t"], n, found)), found)
+    grants = ends.NOTHING if n.beside else sms.check(acts, trace, s.ready, columns["t"], n, found)
+    judge(ends.Started(acts, trace, tiers, n, grants, ends.Ready(s.ready, s.bare, columns["t"])), found)
     for record, act, due in s.said[: s.count[0]].tolist():
         cause = _cause(acts, s, act, due)
         found.say(record, f"activity {act} of {tiers.name(int(acts.queue[act]))} starts at {columns['t'][record]} ns",
@@ -212,7 +213,7 @@ def _starts(
         w.submit, w.need, w.alloc_ns, w.sync_ns, w.late, w.done, then.astype(np.uint8), computes, slots,
         in_line, n.machine.gap, int(w.now[h.BLURRED]),
         free=np.zeros(len(slots), np.int64), running=np.zeros(len(slots), np.int64), before=np.full(len(w.role), -1, np.int64),
-        ready=np.full(len(acts.record), NEVER),
+        ready=np.full(len(acts.record), NEVER), bare=np.full(len(acts.record), NEVER),
         sums=np.zeros(len(STALLS) + 1, np.int64), own=np.zeros(len(STALLS), np.int64), given=np.zeros(len(STALLS), np.int64),
         differs=np.zeros((starts.MOST, 4), np.int64), said=np.zeros((starts.MOST, 3), np.int64), count=np.zeros(2, np.int64),
     )  # fmt: skip

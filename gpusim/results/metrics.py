@@ -19,7 +19,8 @@ TIE = 0.01  # two numbers within 1 % are a tie
 _SUFFIXES = ("_ns", "_bytes", "_per_s")
 # What a trace must answer for the numbers of a group to mean something, and for some that are apart.
 _NEEDS: dict[str, tuple[str, ...]] = {
-    "time": ("times",), "stalls": ("times",), "transfers": ("accesses",), "unified memory": ("accesses",),
+    "time": ("times",), "tenants": ("times",), "stalls": ("times",),
+    "transfers": ("accesses",), "unified memory": ("accesses",),
     "memory": ("allocator",), "fragmentation": ("allocator",), "bounds": ("allocator",),
 }  # fmt: skip
 _NEEDS_OF: dict[str, tuple[str, ...]] = {
@@ -125,6 +126,21 @@ METRICS: dict[str, Metric] = {
          "From the first to the last event of the recording, when it carries their times and those of kernels."),
         ("duration_error", "1", LOWER,
          "Median relative error of modelled kernel times against the trace's own, when it carries times."),
+    ),
+    **_declare(
+        "tenants",
+        ("sharing_slowdown", "1", LOWER,
+         "While all programs on the GPU run: what the program does in a time alone on the whole GPU, over what it does here."),
+        ("others_slowdown", "1", LOWER, "The same of the programs beside it, their mean."),
+        ("neighbour_cost", "1", LOWER, "Makespan over that with the same part of the GPU and nobody beside."),
+        ("fairness", "1", HIGHER, "Jain's index of what programs do in a time over that alone: 1 where all lose alike."),
+        ("work_per_gpu", "1", HIGHER,
+         "What all programs do in a time, each over what it does alone, for each GPU that they take."),
+        ("step_p50_ns", "ns", LOWER, "From one step of the program to the next, such as a token: the median."),
+        ("step_p99_ns", "ns", LOWER, "The same: the 99th percentile."),
+        ("switches", "", NEITHER, "How often the multiprocessors passed from one program to another by time slices."),
+        ("switch_ns", "ns", LOWER, "What these took, in which no kernel ran."),
+        ("unusable_bytes", "B", LOWER, "Memory of the GPU that no tensor can have: contexts, and what no MIG slice has."),
     ),
     **_declare(
         "stalls",

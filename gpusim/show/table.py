@@ -41,6 +41,7 @@ from gpusim.show.view import (
 
 # What a table shows after the metric that is compared, while there is room: what it is measured against first.
 ALSO = (
+    "sharing_slowdown", "others_slowdown", "neighbour_cost", "step_p99_ns", "fairness", "work_per_gpu", "unusable_bytes",
     "slowdown", "over_oracle", "over_best_plan", "h2d_bytes", "bound_swap_in_bytes", "batch_ns", "makespan_ns", "stall_ns",
     "d2h_bytes", "reserved_peak_bytes", "avoidable_share", "bound_plan_bytes", "compute_idle_share", "frag_external",
     "host_peak_bytes", "chunks_peak_bytes", "host_resident_peak_bytes", "nvme_in_bytes", "nvme_out_bytes",

@@ -17,7 +17,7 @@ from gpusim.results.references import RATIOS
 from gpusim.results.result import FOR_REFEREE, HOST_OOM, OOM, Result
 
 POLICIES = (  # what is chosen on a machine
-    "place", "evict", "prefetch", "defrag", "plan", "release", "pool", "grain", "unified",
+    "place", "evict", "prefetch", "defrag", "plan", "release", "pool", "grain", "unified", "tenancy",
 )  # fmt: skip
 # Keys that follow from others, or that only the referee needs.
 _DERIVED = {
@@ -53,6 +53,8 @@ def varying(results: Sequence[Result]) -> list[str]:
     # What a transform keeps there is no room for swaps; ranks share their host.
     if {"profile", "host_memory", "tiers", "transform", *OF_RANKS} & set(differ):
         hidden.add("host_capacity")
+    if "tenancy" in differ:  # it says what part of the GPU the program has
+        hidden |= {"memory", "active_thread_percentage"}
     return [key for key in differ if key not in hidden]
 
 

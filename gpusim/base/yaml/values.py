@@ -56,16 +56,27 @@ def capacity(value: Any) -> Capacity:
 
 
 _MACHINE = re.compile(r"(.*?)\((.*=.*)\)\s*", re.DOTALL)
+_SLICE = re.compile(r"(.*\S)\s*/\s*(\d+g\.\d+gb)\s*")
 _NUMBER = re.compile(r",(?=\s*[\w.]+\s*=)")
 
 
 def machine(text: str) -> tuple[str, list[tuple[str, str]]]:
-    """From "a100-pcie-80gb(launch.submit=8 us)": the profile, and its numbers that are others here, as (path, text)."""
+    """From "a100-pcie-80gb(launch.submit=8 us)": the profile, and its numbers that are others here, as (path, text).
+
+    Of a MIG slice, "a100-sxm4-80gb/3g.40gb", the profile is that of the whole GPU.
+    """
     match = _MACHINE.fullmatch(text)
     if not match:
-        return text, []
+        return whole_and_slice(text)[0], []
     pairs = (part.partition("=") for part in _NUMBER.split(match[2]))
-    return match[1].strip(), [(path.strip(), given.strip()) for path, _, given in pairs]
+    return whole_and_slice(match[1].strip())[0], [(path.strip(), given.strip()) for path, _, given in pairs]
+
+
+def whole_and_slice(text: str) -> tuple[str, str]:
+    """From "a100-sxm4-80gb/3g.40gb": the GPU and its MIG slice, "" for none."""
+    before, bracket, _ = text.partition("(")
+    match = _SLICE.fullmatch(before)
+    return (match[1], match[2]) if match else (before if bracket else text, "")
 
 
 @dataclass(frozen=True)

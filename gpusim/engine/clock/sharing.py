@@ -12,7 +12,7 @@ import math
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import links
-from gpusim.engine.state import FLOWS, MEETS, NEVER, NO_WAY, OVER, TIMED, Instructions, Island
+from gpusim.engine.state import AT_ONCE, FLOWS, MEETS, NEVER, NO_WAY, OVER, TIMED, Instructions, Island
 from gpusim.trace.trace import KERNEL
 
 
@@ -25,7 +25,7 @@ def enter(isl: Island, prog: Instructions, row: int) -> None:
     r.activity, r.work, r.sms, r.granted, r.need = row, TIMED, 1, 1, 0.0
     if a.kind == KERNEL and d.shares_memory:
         r.need = prog.need[a.arg]
-    if r.need > 0.0 and (c.tight or isl.fluid[0].flows > 0 or c.running > 1):
+    if r.need > 0.0 and (c.tight or isl.fluid[0].flows > 0 or c.running > 1 or isl.tenants[0].beside):
         take_bandwidth(isl)
 
 
@@ -33,7 +33,7 @@ def enter(isl: Island, prog: Instructions, row: int) -> None:
 def take_bandwidth(isl: Island) -> None:
     """A kernel that needs some starts beside others: where there is not enough, the memory is shared anew."""
     c = isl.clock[0]
-    if c.tight or c.demand + needs(isl) > isl.devices[0].bandwidth:
+    if c.tight or isl.tenants[0].beside or c.demand + needs(isl) > isl.devices[0].bandwidth:
         links.catch_up(isl)
         isl.fluid[0].reshare = 1
 
@@ -50,6 +50,8 @@ def leave(isl: Island, row: int) -> None:
             i += 1
         if isl.devices[0].shares_sms:
             c.unsettled = 1
+            if isl.tenants[0].beside == AT_ONCE or c.running == 0:
+                isl.tenants[0].changed = isl.tenants[0].beside
 
 
 @kernel
@@ -81,14 +83,14 @@ def needs(isl: Island) -> float:
 
 
 @kernel
-def suffices(isl: Island) -> bool:
-    """The memory's bandwidth suffices for all as if they did not share it."""
+def demanded(isl: Island) -> float:
+    """What the program would take of the memory's bandwidth as if it did not share it, bytes/ns."""
     c, total = isl.clock[0], 0.0
     for f in range(isl.fluid[0].flows):
         if isl.flow[f].process == c.process:
             total += isl.flow[f].rate * isl.flow[f].passes
     c.demand = total
-    return total + needs(isl) <= isl.devices[0].bandwidth
+    return total + needs(isl)
 
 
 @kernel
@@ -119,7 +121,7 @@ def time_left(isl: Island, i: int) -> float:
 def flow_on(isl: Island, i: int, left: float) -> None:
     """The i-th's own work, of which so many ns are left, is a flow from now on, no faster than its multiprocessors let it."""
     r = isl.running[i]
-    speed = r.granted / r.sms
+    speed = r.granted / r.sms * isl.tenants[0].part
     r.work = FLOWS
     if r.need > 0.0:
         links.add(isl, r.activity, NO_WAY, 1, left * r.need, r.need * speed)
@@ -183,7 +185,8 @@ def loosen(isl: Island) -> None:
 @kernel
 def tighten(isl: Island) -> None:
     """Where it does not, all has to be shared once more."""
-    if isl.devices[0].shares_memory and isl.clock[0].tight == 0 and not suffices(isl):
+    d = isl.devices[0]
+    if d.shares_memory and isl.clock[0].tight == 0 and demanded(isl) > d.bandwidth:
         slow_down(isl)
         isl.fluid[0].reshare = 1
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import links, sharing
-from gpusim.engine.state import FLOWS, NEVER, NO_WAY, STANDS, TIMED, Instructions, Island
+from gpusim.engine.state import AT_ONCE, FLOWS, NEVER, NO_WAY, STANDS, TIMED, Instructions, Island
 from gpusim.trace.trace import COLLECTIVE, KERNEL
 
 
@@ -31,6 +31,7 @@ def want(isl: Island, q: int) -> None:
         c.wanting += 1
     if left_for(isl, queue.priority) > 0:
         c.unsettled = 1
+    isl.tenants[0].changed = isl.tenants[0].beside
 
 
 @outlined
@@ -57,13 +58,18 @@ def enter(isl: Island, prog: Instructions, row: int) -> None:
     c.wanting -= 1
     if enough == 0 or x.whole or (left > 0 and c.wanting > 0):
         c.unsettled = 1
+    t = isl.tenants[0]
+    if t.beside == AT_ONCE:
+        t.changed = 1
+    if t.part < 1.0 and a.kind == KERNEL:
+        regrant(isl, c.running - 1, x.granted)
 
 
 @outlined
 def settle(isl: Island, prog: Instructions) -> None:
     """The first of those that may start is told so; when there is none any more, multiprocessors are granted."""
     c = isl.clock[0]
-    q = first_to_start(isl, prog) if c.wanting else -1
+    q = first_to_start(isl, prog) if c.wanting and isl.tenants[0].part > 0.0 else -1
     if q >= 0:
         isl.queues[q].granted = c.woken = isl.look[q] = 1
     else:
@@ -159,5 +165,42 @@ def regrant(isl: Island, i: int, given: int) -> None:
         links.remove(isl, f)
         r.work = STANDS
     r.granted = given
-    if r.work == STANDS and given > 0:
+    if r.work == STANDS and given > 0 and isl.tenants[0].part > 0.0:
         sharing.flow_on(isl, i, r.left)
+
+
+@outlined
+def take_part(isl: Island, part: float) -> None:
+    """From now on the program has so much of the time of the multiprocessors that its kernels have."""
+    c, t = isl.clock[0], isl.tenants[0]
+    if part != t.part:
+        t.part = part
+        for i in range(c.running):
+            if isl.activities[isl.running[i].activity].kind == KERNEL:
+                regrant(isl, i, isl.running[i].granted)
+        c.unsettled = 1
+
+
+@outlined
+def busy(isl: Island, now: int) -> bool:
+    """A kernel of the program runs or wants multiprocessors, or would but for the gap behind the one before."""
+    c = isl.clock[0]
+    if c.running > 0 or c.wanting > 0:
+        return True
+    for q in range(c.streams):
+        queue = isl.queues[q]
+        if queue.started < queue.submitted and queue.running < queue.slots:
+            row = queue.base + (queue.started & queue.mask)
+            a = isl.activities[row]
+            if a.kind == KERNEL and a.submit <= now and not waits(isl, row):
+                return True
+    return False
+
+
+@kernel
+def waits(isl: Island, row: int) -> bool:
+    """True while something that the activity needs is not done."""
+    waiting = 0
+    for k in range(isl.clock[0].queues):
+        waiting |= isl.need[row, k] > isl.queues[k].done
+    return waiting != 0

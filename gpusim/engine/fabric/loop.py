@@ -6,18 +6,18 @@ from numba import types
 
 from gpusim.base.compiled import entry, function_at, kernel, tables_at
 from gpusim.engine.clock import links, sharing
-from gpusim.engine.fabric import lenders
+from gpusim.engine.fabric import lenders, tenants
 from gpusim.engine.fabric.rendezvous import begin, gather, next_to_begin
 from gpusim.engine.fabric.tables import FABRIC, Fabric
 from gpusim.engine.host.island import earliest, end, island_at, policies_at
-from gpusim.engine.state import MEETS, NEVER, NO_WAY, PROCESSES, REACHED, RESHARE, Processes
+from gpusim.engine.state import APART, ARBITRATE, MEETS, NEVER, NO_WAY, PROCESSES, REACHED, RESHARE, Processes
 
 RUN = types.int64(PROCESSES, types.int64)  # of `run_until`
 processes_at, as_run = tables_at(PROCESSES), function_at(RUN)
 
 
 @kernel
-def reschedule(many: Processes, now: int) -> None:
+def reschedule(fabric: Fabric, many: Processes, now: int) -> None:
     """Share the links of all devices, and the memory of each, anew."""
     rows = many.rows
     one = island_at(rows[0].island)
@@ -30,6 +30,9 @@ def reschedule(many: Processes, now: int) -> None:
         if fluid.flows > 0:
             links.share(one)
         fluid.reshare = 0
+        if fabric.gpu[0].mode != APART:
+            tenants.share_memory(many)
+            continue
         for p in range(rows.size):
             if rows[p].ended == 0:
                 sharing.tighten(island_at(rows[p].island))
@@ -89,17 +92,25 @@ def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
     for p in range(rows.size):  # what Python has done in between may be new to all of them
         coming[p] = NEVER if rows[p].ended else 0
     abandon(many, turn.now)
+    fabric.gpu[0].changed = 1
     while True:
         if fluid.arrivals:
             gather(fabric, many, turn.now)
         while fluid.calls:
             lenders.answer(many, turn.now)
         if fluid.reshare:
-            reschedule(many, turn.now)
+            reschedule(fabric, many, turn.now)
         flows = min(fluid.tick, next_to_begin(fabric))
         at = earliest(coming)
-        if min(flows, at) >= until:
+        ahead = min(flows, at)
+        if ahead > turn.now and tenants.is_due(fabric, turn.now):
+            tenants.arbitrate(fabric, many, turn.now)
+            continue
+        if min(ahead, fabric.gpu[0].next) >= until:
             return REACHED
+        if fabric.gpu[0].next < ahead:
+            turn.now = fabric.gpu[0].next
+            continue
         if flows <= at:
             turn.now = flows
             if fluid.tick == flows:
@@ -111,12 +122,14 @@ def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
         while coming[first] != at:
             first += 1
         coming[first] = NEVER
-        bound = max(min(earliest(coming), flows, until), at + 1)
+        bound = max(min(earliest(coming), flows, until, tenants.next_change(fabric, at)), at + 1)
         coming[first] = at
         turn.process = first
         reason = as_run(fabric.run[0, 0], fabric.run[0, 1])(processes_at(fabric.programs[first]), bound)
         turn.now = max(turn.now, island_at(rows[first].island).clock[0].now)
         if reason == RESHARE:
             coming[first] = turn.now
+        elif reason == ARBITRATE:
+            tenants.note_change(fabric, many, first, turn.now)
         elif reason != REACHED:
             return reason

@@ -24,6 +24,24 @@ RENDEZVOUS = record(
      ("route", i8), ("route_end", i8)]
 )  # fmt: skip
 
+# A device that all programs have together, and what each has of it: see `fabric.tenants`.
+GPU = record(
+    [("mode", i8),         # APART, BY_TURNS, AT_ONCE
+     ("changed", i8),      # something has begun or ended to run there, or to want to
+     ("next", i8),         # ns: when a turn ends, or begins while it is `switching`; NEVER while nobody has anything to run
+     ("turn", i8),         # place in `turns`, -1 before the first
+     ("switching", i8),
+     ("fixed", f8), ("of_a_processor", f8),  # ns that a switch costs, and for each multiprocessor whose state leaves or comes
+     ("switches", i8), ("switched", i8)]  # so far, and what they took, ns
+)  # fmt: skip
+SEAT = record(
+    [("slice", i8),        # ns
+     ("priority", i8),     # of the client; lower goes first
+     ("cap", i8),          # multiprocessors that it may have, the first ones
+     ("dense", f8),        # share of each that its kernels want
+     ("rank", i8)]         # of its best kernel
+)  # fmt: skip
+
 
 @by_pointer
 class Fabric(NamedTuple):
@@ -35,6 +53,9 @@ class Fabric(NamedTuple):
     members: Annotated[Any, ARRIVAL, "members"]  # of each rendezvous, in the order of their coming
     meetings: Annotated[Any, i8, "members"]  # the rendezvous of each operator, one after the other: see `Instructions.meets`
     beginning: Annotated[Any, i8, "K + 1"]  # how many have all there and begin later, and which
+    gpu: Annotated[Any, GPU, 1]
+    seats: Annotated[Any, SEAT, "P"]
+    turns: Annotated[Any, i8, "turns"]     # programs, as they take turns
 
 
 FABRIC = signature(Fabric)

@@ -11,6 +11,7 @@ from gpusim.engine.clock import copy_engines, links, queues, remote, sharing, sm
 from gpusim.engine.clock import event_heap as heap
 from gpusim.engine.host.issue import issue
 from gpusim.engine.state import (
+    ARBITRATE,
     E_KERNEL,
     E_MOVE,
     E_READ,
@@ -75,7 +76,8 @@ def step_device(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
 def go_on(isl: Island, prog: Instructions, pol: PolicyTables, coming: Any, until: int) -> int:
     """Run one program up to, not including, time `until`; returns why it stopped.  Devices go before hosts at equal times.
 
-    What flows of a program that shares links is `engine.fabric`'s: it is REACHED while it waits for others, at NEVER.
+    What flows of a program that shares links is `engine.fabric`'s: it is REACHED while it waits for others, at NEVER.  So is
+    whose turn it is among programs on one device.
     """
     c, fluid, buffers = isl.clock[0], isl.fluid[0], pol.buffers[0]
     while True:
@@ -102,6 +104,8 @@ def go_on(isl: Island, prog: Instructions, pol: PolicyTables, coming: Any, until
         if c.unsettled and coming[0] > c.now:
             sms.settle(isl, prog)
             continue
+        if isl.tenants[0].changed and coming[0] > c.now:
+            return ARBITRATE
         if coming[0] >= until:
             if coming[0] < NEVER:
                 return REACHED

@@ -13,9 +13,9 @@ from gpusim.base.errors import GpusimError
 from gpusim.base.tables import filled, table
 from gpusim.engine import state
 from gpusim.engine.fabric.loop import RUN, run_coupled
-from gpusim.engine.fabric.tables import RENDEZVOUS, Fabric
+from gpusim.engine.fabric.tables import GPU, RENDEZVOUS, Fabric
 from gpusim.engine.host.island import run_until
-from gpusim.engine.run import lent, tables
+from gpusim.engine.run import lent, seats, tables
 from gpusim.engine.run.side_by_side import SideBySide, guarded
 from gpusim.engine.run.simulate import Simulation
 from gpusim.engine.state import PROCESSES, Processes
@@ -44,6 +44,8 @@ class Coupled(SideBySide):
             one.turn["lookahead"] = state.NEVER
         self._each = [Placed(one, PROCESSES) for one in each]
         self.fabric = _fabric(between.meetings, meets.meetings, routes, [placed.address for placed in self._each])
+        if between.tenancy is not None:
+            self.fabric = seats.take(self.fabric, simulations, between.tenancy)
 
     def _step(self, until: int) -> tuple[int, int]:
         loop = direct(run_coupled)
@@ -95,8 +97,10 @@ def _share(simulations: Sequence[Simulation], between: Connections) -> list[list
     at: dict[SharedLink, int] = {name: i for i, name in enumerate(between.rates)}
     rates, routes = list(between.rates.values()), list[int]()
     for p, simulation in enumerate(simulations):
-        at |= {(p, name): len(rates) + i for i, name in enumerate(simulation.links)}
-        rates += list(simulation.island.link["rate"])
+        for name, rate in zip(simulation.links, simulation.island.link["rate"], strict=True):
+            there = name if between.tenancy is None else next((at[q, name] for q in range(p) if (q, name) in at), name)
+            at[p, name] = len(rates) if there is name else int(there)  # the links of programs on one device are the same
+            rates += [rate] if there is name else []
     for p, simulation in enumerate(simulations):
         beyond = between.beyond[p] if between.beyond else {}
         passed = [[at[p, name], *(at[link] for link in beyond.get(name, ()))] for name in simulation.links]
@@ -173,8 +177,11 @@ def _fabric(
         met["latency"], met["size"], met["cap"] = meeting.latency, meeting.size, meeting.rate
         met["route"], met["route_end"] = route
         first += len(meeting.members)
+    gpu = table(1, GPU)
+    gpu["next"] = state.NEVER
+    lengths = {"members": max(1, first), "K + 1": len(meetings) + 1, "P": len(programs)}
     return filled(
-        Fabric, {"members": max(1, first), "K + 1": len(meetings) + 1}, programs=np.array(programs, np.int64),
+        Fabric, lengths, programs=np.array(programs, np.int64), gpu=gpu,
         run=np.array([address(run_until, RUN)], np.int64), rendezvous=rows,
         meetings=np.ascontiguousarray(of_operators) if len(of_operators) else np.zeros(1, np.int64),
     )  # fmt: skip

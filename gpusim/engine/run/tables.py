@@ -145,7 +145,7 @@ def _fluid() -> Any:
 
 def _tenant(numbers: Numbering, planned: Schedule) -> Any:
     tenant = table(1, TENANT)
-    tenant["ranked"], tenant["remote"] = numbers.ranked, len(planned.remote) > 0
+    tenant["ranked"], tenant["remote"], tenant["part"] = numbers.ranked, len(planned.remote) > 0, 1.0
     return tenant
 
 

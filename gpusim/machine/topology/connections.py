@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gpusim.machine.tenancy import Tenancy
 from gpusim.machine.tiers import Tier
 from gpusim.machine.topology.sharing import SharedLink
 
@@ -54,6 +55,7 @@ class Connections:
     meetings  where operators of several programs meet
     tiers     of each program: the memories below its device, where some of them are lent
     lenders   name of each memory that is lent -> how much of it, and whose device it is
+    tenancy   how all programs have one device together; None: each has its own
     """
 
     rates: Mapping[str, float] = field(default_factory=dict)
@@ -61,3 +63,4 @@ class Connections:
     meetings: Sequence[Meeting] = ()
     tiers: Sequence[tuple[Tier, ...]] = ()
     lenders: Mapping[str, Lender] = field(default_factory=dict)
+    tenancy: Tenancy | None = None

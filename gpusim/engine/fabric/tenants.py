@@ -1,0 +1,213 @@
+"""Programs that have one device together: whose turn it is on its multiprocessors, and what part of their time each has.
+
+All that happens at one tick has happened when this is asked.  See `machine.tenancy` for the rules.
+"""
+
+from __future__ import annotations
+
+from gpusim.base.compiled import kernel, outlined
+from gpusim.engine.clock import sharing, sms
+from gpusim.engine.fabric.tables import Fabric
+from gpusim.engine.host.island import island_at
+from gpusim.engine.state import BY_TURNS, NEVER, Island, Processes
+from gpusim.trace.trace import KERNEL
+
+
+@kernel
+def is_due(fabric: Fabric, now: int) -> bool:
+    """What runs on the device has changed, or a turn is over."""
+    return fabric.gpu[0].mode != 0 and (fabric.gpu[0].changed != 0 or fabric.gpu[0].next <= now)
+
+
+@kernel
+def next_change(fabric: Fabric, now: int) -> int:
+    """When the multiprocessors may pass to others next: at once where something has changed that was not looked at, ns."""
+    g = fabric.gpu[0]
+    return now if g.mode != 0 and g.changed != 0 else int(g.next)
+
+
+@kernel
+def note_change(fabric: Fabric, many: Processes, p: int, now: int) -> None:
+    """What the p-th program runs or wants has changed."""
+    fabric.gpu[0].changed = 1
+    island_at(many.rows[p].island).tenants[0].changed = 0
+    if many.next[p] == NEVER:  # it may have come to its end
+        many.next[p] = now
+
+
+@outlined
+def arbitrate(fabric: Fabric, many: Processes, now: int) -> None:
+    """The multiprocessors pass to whom they are due now."""
+    g = fabric.gpu[0]
+    g.changed = 0
+    if g.mode == BY_TURNS:
+        take_turns(fabric, many, now)
+    else:
+        divide(fabric, many, now)
+
+
+@kernel
+def hand(many: Processes, p: int, part: float, now: int) -> None:
+    """The p-th program has this part of the time of its multiprocessors from now on."""
+    isl = island_at(many.rows[p].island)
+    if isl.tenants[0].part != part:
+        isl.clock[0].now = max(isl.clock[0].now, now)
+        sms.take_part(isl, part)
+        many.next[p] = now
+
+
+@kernel
+def wants_turn(many: Processes, p: int, now: int) -> bool:
+    return many.rows[p].ended == 0 and sms.busy(island_at(many.rows[p].island), now)
+
+
+@kernel
+def next_turn(fabric: Fabric, many: Processes, now: int) -> int:
+    """The next place in the runlist whose program has something to run, the present one at last; -1: none has."""
+    turns = fabric.turns.size
+    for step in range(1, turns + 1):
+        at = (fabric.gpu[0].turn + step) % turns
+        if wants_turn(many, fabric.turns[at], now):
+            return at
+    return -1
+
+
+@kernel
+def take_turns(fabric: Fabric, many: Processes, now: int) -> None:
+    """Time slices: one program has the multiprocessors, or none while they pass to the next."""
+    g = fabric.gpu[0]
+    if g.switching:
+        if now >= g.next:
+            g.switching = 0
+            begin_turn(fabric, many, now)
+        return
+    p = fabric.turns[g.turn] if g.turn >= 0 else -1
+    if p >= 0 and now < g.next < NEVER and wants_turn(many, p, now):
+        return
+    turn = next_turn(fabric, many, now)
+    if turn < 0:
+        g.next = NEVER  # it stays where it is
+        return
+    to = fabric.turns[turn]
+    g.turn = turn
+    if p < 0 or to == p:
+        begin_turn(fabric, many, now)
+        return
+    left = 0 if many.rows[p].ended else processors(island_at(many.rows[p].island))
+    cost = g.fixed + g.of_a_processor * (left + processors(island_at(many.rows[to].island)))
+    if many.rows[p].ended == 0:
+        hand(many, p, 0.0, now)
+    g.switches += 1
+    g.switched += round(cost)
+    if round(cost) > 0:
+        g.switching, g.next = 1, now + round(cost)
+    else:
+        begin_turn(fabric, many, now)
+
+
+@kernel
+def begin_turn(fabric: Fabric, many: Processes, now: int) -> None:
+    g = fabric.gpu[0]
+    p = fabric.turns[g.turn]
+    g.next = now + fabric.seats[p].slice
+    if many.rows[p].ended == 0:
+        hand(many, p, 1.0, now)
+
+
+@kernel
+def processors(isl: Island) -> int:
+    """Multiprocessors that the program's kernels have."""
+    total = 0
+    for i in range(isl.clock[0].running):
+        if isl.activities[isl.running[i].activity].kind == KERNEL:
+            total += isl.running[i].granted
+    return total
+
+
+@kernel
+def divide(fabric: Fabric, many: Processes, now: int) -> None:
+    """MPS: each program's kernels lie evenly over the multiprocessors that its cap leaves it, the first ones."""
+    for p in range(many.rows.size):
+        seat = fabric.seats[p]
+        seat.dense, seat.rank = 0.0, NEVER
+        if many.rows[p].ended == 0:
+            isl = island_at(many.rows[p].island)
+            seat.cap = isl.devices[0].sms
+            seat.dense = processors(isl) / seat.cap
+            for i in range(isl.clock[0].running):
+                seat.rank = min(seat.rank, isl.running[i].priority)
+            seat.rank += seat.priority
+    before, level = -1, 1.0
+    for p in range(many.rows.size):
+        seat = fabric.seats[p]
+        if many.rows[p].ended or seat.dense == 0.0:
+            part = 1.0
+        elif not caps_are_equal(fabric):
+            part = part_of(fabric, p)
+        else:  # there is one level for all of a rank
+            if before < 0 or fabric.seats[before].rank != seat.rank:
+                before, level = p, fair(fabric, 0, seat.rank)
+            part = min(1.0, level / seat.dense)
+        if many.rows[p].ended == 0:
+            hand(many, p, part, now)
+
+
+@kernel
+def caps_are_equal(fabric: Fabric) -> bool:
+    equal = True
+    for q in range(1, fabric.seats.size):
+        equal = equal and (fabric.seats[q].cap == fabric.seats[0].cap)
+    return equal
+
+
+@kernel
+def part_of(fabric: Fabric, p: int) -> float:
+    """What the p-th program, whose kernels want something, gets of that over all multiprocessors of its cap."""
+    mine, at, total = fabric.seats[p], 0, 0.0
+    while at < mine.cap:
+        until = mine.cap
+        for q in range(fabric.seats.size):
+            if fabric.seats[q].cap > at:
+                until = min(until, fabric.seats[q].cap)
+        total += (until - at) * min(mine.dense, fair(fabric, at, mine.rank))
+        at = until
+    return min(1.0, total / (mine.dense * mine.cap))
+
+
+@kernel
+def fair(fabric: Fabric, at: int, rank: int) -> float:
+    """Of one multiprocessor what a program of this rank gets at most: better ones come first, equal ones share max-min."""
+    room, wanting, level, last = 1.0, 0, 2.0, 3.0
+    for q in range(fabric.seats.size):
+        s = fabric.seats[q]
+        if s.cap > at and s.dense > 0.0:
+            room -= s.dense if s.rank < rank else 0.0
+            wanting += s.rank == rank
+    if room <= 0.0:
+        return 0.0
+    while level != last:  # those that want less than the level have what they want
+        last, left, sharing_it = level, room, wanting
+        for q in range(fabric.seats.size):
+            s = fabric.seats[q]
+            if s.cap > at and s.dense > 0.0 and s.rank == rank and s.dense < level and level <= 1.0:
+                left -= s.dense
+                sharing_it -= 1
+        level = left / sharing_it if sharing_it > 0 else 1.0
+    return level
+
+
+@kernel
+def share_memory(many: Processes) -> None:
+    """All that run on the device share the bandwidth of its memory, where that does not suffice."""
+    rows, total, tight = many.rows, 0.0, True
+    for p in range(rows.size):
+        if rows[p].ended == 0:
+            isl = island_at(rows[p].island)
+            total += sharing.demanded(isl)
+            tight = tight and isl.clock[0].tight != 0
+    first = island_at(rows[0].island)
+    if first.devices[0].shares_memory and not tight and total > first.devices[0].bandwidth:
+        for p in range(rows.size):
+            if rows[p].ended == 0:
+                sharing.slow_down(island_at(rows[p].island))
+        first.fluid[0].reshare = 1

@@ -1,0 +1,112 @@
+"""Several programs on one GPU: all of them together, and how far each had come while all were there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpusim.base.errors import GpusimError
+from gpusim.base.units import show_bytes
+from gpusim.engine import state
+from gpusim.engine.run.coupled import Coupled
+from gpusim.engine.run.simulate import Prepared, prepared
+from gpusim.machine.profile import Profile
+from gpusim.machine.tenancy import Tenancy
+from gpusim.machine.topology.connections import Connections
+from gpusim.results.result import Result
+from gpusim.trace.workload import Workload
+
+I64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Program:
+    """One of the programs: its kernels' times on its GPU, or on its slice of it, and what it may have there.
+
+    capacity    bytes that its allocator may hold
+    percentage  of the multiprocessors that its kernels may use together
+    """
+
+    work: Workload
+    profile: Profile
+    capacity: int
+    percentage: int = 100
+
+
+@dataclass(frozen=True)
+class Together:
+    """Programs that ran on one GPU.
+
+    began     of each, ns: when each of its operators began on the device
+    switches  how often the multiprocessors passed from one to another in turns, and switch_ns what that took
+    """
+
+    results: tuple[Result, ...]
+    began: tuple[I64, ...]
+    switches: int = 0
+    switch_ns: int = 0
+
+
+def capacities(profile: Profile, count: int) -> list[int]:
+    """Bytes for each of so many programs on one GPU: equal parts of what their contexts leave.
+
+    Raises GpusimError where they leave nothing.
+    """
+    context, memory = float(profile.context.value), float(profile.memory.capacity.value)
+    if count * context >= memory:
+        raise GpusimError(
+            f"the contexts of {count} programs take {show_bytes(int(count * context))}, and '{profile.name}' has "
+            f"{show_bytes(int(memory))}", hint="fewer programs on the GPU",
+        )  # fmt: skip
+    return [int(memory / count - context)] * count
+
+
+def simulate_tenants(programs: Sequence[Program], tenancy: Tenancy | None, **choices: Any) -> Together:
+    """Replay programs on one GPU at once.
+
+    tenancy  how they share it; None: each has a slice of its own, and they share the link to the host
+    choices  policies, seed and log, as `simulate.prepared` takes them, the same for all
+
+    Raises GpusimError for a program that meets others, since its ranks would have to be on other GPUs.
+    """
+    runs = [
+        prepared(
+            one.work.trace, one.profile, work=one.work, capacity_bytes=one.capacity,
+            active_thread_percentage=one.percentage, **choices,
+        )
+        for one in programs
+    ]  # fmt: skip
+    between = Connections(tenancy=tenancy) if tenancy is not None else _one_link(runs)
+    coupled = Coupled([run.simulation for run in runs], between)
+    coupled.advance(state.NEVER)
+    gpu = coupled.fabric.gpu[0]
+    return Together(
+        tuple(run.result() for run in runs), tuple(run.simulation.island.began.copy() for run in runs), int(gpu["switches"]),
+        int(gpu["switched"]),
+    )
+
+
+def _one_link(runs: Sequence[Prepared]) -> Connections:
+    """Slices of a GPU reach the host over one link."""
+    names = ("h2d", "d2h", "both")
+    rates = dict(zip(names, (getattr(runs[0].simulation.machine, name) for name in names), strict=True))
+    return Connections({f"gpu {name}": rate for name, rate in rates.items()}, [{n: (f"gpu {n}",) for n in names} for _ in runs])
+
+
+def progress(together: Together, alone: Sequence[tuple[I64, int]]) -> tuple[float, ...]:
+    """Of each program what it did a ns while all were there, over what it does alone on the whole GPU: 1 as if alone.
+
+    alone  of each, there: when its operators begin, and its makespan, ns
+    """
+    ends = [int(result.metrics["makespan_ns"]) for result in together.results]
+    window = min(ends)
+    found = []
+    for began, end, (usual, makespan) in zip(together.began, ends, alone, strict=True):
+        done = int(np.searchsorted(np.maximum.accumulate(began), window, side="right"))
+        at = makespan if end == window or done >= len(usual) else int(usual[done])
+        found.append(at / window if window else 1.0)
+    return tuple(found)

@@ -1,0 +1,57 @@
+"""Other programs on the GPU of a run, as an experiment names them: what cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gpusim.base.defaults import LATER
+from gpusim.base.errors import GpusimError, Problem
+from gpusim.base.yaml.find import is_managed, is_of_ranks
+from gpusim.base.yaml.values import NONE, policy
+from gpusim.machine import mig
+from gpusim.machine.tenancy import EXCLUSIVE, MIG, way
+
+if TYPE_CHECKING:
+    from gpusim.experiment.load import Loaded
+    from gpusim.machine.profile import Profile
+
+
+def names(beside: str) -> list[str]:
+    """The programs of the axis `beside`: `none`, or traces with a plus between them."""
+    return [] if beside == LATER["beside"] else [part.strip() for part in beside.split("+")]
+
+
+def problems(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
+    """What is wrong with programs beside others, at its places in the experiment's file."""
+    e, found = loaded.experiment, list[Problem]()
+    most = max(len(names(beside)) for beside in e.beside)
+
+    def say(path: tuple[str | int, ...], message: str, hint: str) -> None:
+        found.append(loaded.document.problem(path, message, hint))
+
+    if e.tenancy != (EXCLUSIVE,) and not most:
+        say(("tenancy",), "nobody shares the GPU: tenancy changes nothing", "name the other programs: beside: resnet50-train")
+    if not most:
+        return found
+    for key, plain in (("unified", (NONE,)), ("parallel", (LATER["parallel"],))):
+        if getattr(e, key) != plain:
+            say((key,), f"programs that share a GPU are simulated without {key}", f"leave out {key} or beside")
+    if "sms" not in e.share:
+        say(("share",), "programs that share a GPU share its multiprocessors", "share: [sms, memory, engines]")
+    if e.active_thread_percentage != (int(LATER["active_thread_percentage"]),):
+        say(("active_thread_percentage",), "each program beside others has a cap of its own", "write tenancy: mps(cap=30)")
+    if e.options.log:
+        say(("options", "log"), "a run beside others keeps no log: what it says follows from those of all", "leave out log")
+    for name, file in {**loaded.traces, **loaded.beside}.items():
+        if is_managed(file) or is_of_ranks(file):
+            kind = "a managed program" if is_managed(file) else "a program of many ranks"
+            say(("beside",), f"'{name}' is {kind}, which cannot share a GPU with others", "name the recorded trace of one GPU")
+    for i, text in enumerate(e.tenancy):
+        shared = way(policy(text))
+        for machine in machines if shared.name == MIG else ():
+            try:
+                mig.arrange(machine.name, [terms.mig for terms in shared.terms(most)])
+            except GpusimError as error:
+                say(("tenancy", i), error.message, error.hint)
+    return found

@@ -1,0 +1,107 @@
+"""A run beside other programs on one GPU: what each of them loses, and what nobody can use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpusim.base.yaml.values import policy
+from gpusim.engine.run.tenants import I64, Program, Together, capacities, progress, simulate_tenants
+from gpusim.experiment.spec import RunSpec
+from gpusim.machine import mig
+from gpusim.machine.profile import Profile
+from gpusim.machine.tenancy import EXCLUSIVE, MIG, Switch, Way, way
+from gpusim.results.result import Result
+from gpusim.trace.iterations import iterations
+from gpusim.trace.trace import OP, Trace
+from gpusim.trace.workload import Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def on_one_gpu(
+    spec: RunSpec, gpu: Profile, works: Sequence[Callable[[Profile], Workload]], capacity: int | None, **choices: Any
+) -> Result:
+    """The result of the first program beside the others, as `spec.tenancy` says they share the GPU.
+
+    works     of each program, the first that of the run: its kernels' times on a machine
+    capacity  bytes of the first; None: its part
+    choices   policies and so on, the same for all, as `simulate_tenants` takes them
+
+    Raises GpusimError, ProfileError for what the GPU does not offer.
+    """
+    shared = way(policy(spec.tenancy))
+    terms, beside = shared.terms(len(works) - 1), len(works) - 1
+    if shared.name == MIG:
+        mig.arrange(gpu.name, [each.mig for each in terms])
+    machines = [mig.instance(gpu, each.mig) if each.mig else gpu for each in terms]
+    own = shared.tenancy(beside, switch_of(gpu)) is None
+    room = [capacities(machine, 1)[0] for machine in machines] if own else capacities(gpu, len(works))
+    room[0] = room[0] if capacity is None else capacity
+    programs = [
+        Program(work(machine), machine, bytes_, each.cap)
+        for work, machine, bytes_, each in zip(works, machines, room, terms, strict=True)
+    ]
+    choices.pop("active_thread_percentage", None)
+    exclusive = [Program(work(gpu), gpu, capacities(gpu, 1)[0]) for work in works]
+    alone = [simulate_tenants([one], None, **choices | {"log": False}) for one in exclusive]
+    if shared.name == EXCLUSIVE:
+        each = [simulate_tenants([one], None, **choices) for one in programs]
+        together = Together(tuple(one.results[0] for one in each), tuple(one.began[0] for one in each))
+    else:
+        together = simulate_tenants(programs, shared.tenancy(beside, switch_of(gpu)), **choices)
+    lone = simulate_tenants(programs[:1], shared.tenancy(0, switch_of(gpu)), **choices | {"log": False})
+    done = together.results[0]
+    if not all(one.results[0].finished for one in (*alone, lone)) or not all(one.finished for one in together.results):
+        return _failed(done, together)
+    rates = progress(together, [(one.began[0], int(one.results[0].metrics["makespan_ns"])) for one in alone])
+    return replace(done, metrics={
+        **done.metrics, **_metrics(rates, done, lone.results[0], together, len(works) if shared.name == EXCLUSIVE else 1),
+        **_steps(programs[0].work.trace, together.began[0], int(done.metrics["makespan_ns"])),
+        "unusable_bytes": _unusable(gpu, shared, machines),
+    })  # fmt: skip
+
+
+def switch_of(gpu: Profile) -> Switch:
+    """What a change of turns costs on this GPU: as it was measured on one, with this one's bandwidth."""
+    return Switch(bandwidth=float(gpu.memory.bandwidth.value) / 1e9)
+
+
+def _failed(done: Result, together: Together) -> Result:
+    """One of the programs ran out of memory: the run fails as that did."""
+    other = next((one for one in together.results if not one.finished), None)
+    return done if other is None or not done.finished else replace(done, outcome=other.outcome, failure=other.failure)
+
+
+def _metrics(rates: Sequence[float], done: Result, lone: Result, together: Together, gpus: int) -> dict[str, int | float]:
+    counted = {"switches": together.switches, "switch_ns": together.switch_ns} if together.switches else {}
+    others = {"others_slowdown": fmean(1 / rate for rate in rates[1:])} if rates[1:] and min(rates[1:]) > 0 else {}
+    return {
+        "sharing_slowdown": 1 / rates[0], **others,
+        "neighbour_cost": done.metrics["makespan_ns"] / lone.metrics["makespan_ns"],
+        "fairness": sum(rates) ** 2 / (len(rates) * sum(rate**2 for rate in rates)),
+        "work_per_gpu": sum(rates) / gpus, **counted,
+    }  # fmt: skip
+
+
+def _steps(trace: Trace, began: I64, end: int) -> dict[str, int]:
+    """Percentiles of the time from one step of the program to the next, such as a token; nothing where it has one step."""
+    of = iterations(trace)[trace.kind == OP]
+    if of.max(initial=0) < 2:
+        return {}
+    first = np.array([began[: len(of)][of == i].min() for i in range(int(of.max()) + 1) if (of == i).any()])
+    taken = np.diff(np.append(first, end))[1:]  # what comes before the first step, a prefill, is apart
+    return {f"step_p{p}_ns": int(np.percentile(taken, p, method="inverted_cdf")) for p in (50, 99)}
+
+
+def _unusable(gpu: Profile, shared: Way, machines: Sequence[Profile]) -> int:
+    """Bytes of the GPU that no tensor can have: contexts, and under MIG what no slice has."""
+    contexts = len(machines) * float(gpu.context.value)
+    if shared.name == MIG:
+        return int(gpu.memory.capacity.value - sum(machine.memory.capacity.value for machine in machines) + contexts)
+    return int(gpu.context.value if shared.name == EXCLUSIVE else contexts)

@@ -1,0 +1,145 @@
+"""MIG: a GPU cut into slices, each a machine with its share of multiprocessors, memory, bandwidth, cache and engines.
+
+A GPU has eight memory slices.  A slice takes some in a row, at the places that `nvidia-smi mig -lgipp` lists, and has as
+many eighths of the memory's bandwidth and of the second-level cache; its multiprocessors and memory are as `nvidia-smi mig
+-lgip` prints them.  What no source prints is refused.  Slices reach the host over one link, which they share.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from gpusim.base.errors import GpusimError, ProfileError, suggest
+from gpusim.machine.profile import Profile
+from gpusim.machine.sampling import with_numbers
+
+SLICES = 8  # of the memory
+_FILE = Path(__file__).with_name("data") / "mig_profiles.csv"
+_PLACES = {"1": (0, 1, 2, 3, 4, 5, 6), "2": (0, 2, 4), "3": (0, 4), "4": (0,), "7": (0,)}  # by the g of a slice
+_DOUBLE = (0, 2, 4, 6)  # of a slice of 1g with the memory of 2g
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One kind of slice of a GPU.
+
+    name          3g.40gb
+    instances     of it that the GPU offers at most
+    memory        bytes; None: not published
+    processors    None: not published
+    engines       copy engines; None: not published
+    eighths       of the memory, its bandwidth and the second-level cache
+    """
+
+    name: str
+    instances: int
+    memory: int | None
+    processors: int | None
+    engines: int | None
+    eighths: int
+    source: str
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Memory slices at which it may begin."""
+        compute = self.name.partition("g")[0]
+        return _DOUBLE if compute == "1" and self.eighths == 2 else _PLACES[compute]
+
+
+@cache
+def _known() -> dict[str, dict[str, Slice]]:
+    found: dict[str, dict[str, Slice]] = {}
+    with _FILE.open(encoding="utf-8", newline="") as file:
+        for r in csv.DictReader(file):
+            found.setdefault(r["profile"], {})[r["slice"]] = Slice(
+                r["slice"], int(r["instances"]), round(float(r["memory_gib"]) * 2**30) if r["memory_gib"] else None,
+                int(r["sm"]) if r["sm"] else None, int(r["copy_engines"]) if r["copy_engines"] else None,
+                int(r["memory_slices"]), r["source"],
+            )  # fmt: skip
+    return found
+
+
+def slices(gpu: str) -> dict[str, Slice]:
+    """The kinds of slices of a GPU by name; empty where it has no MIG, or none is known."""
+    return _known().get(gpu, {})
+
+
+def find(gpu: str, name: str) -> Slice:
+    """This slice of the GPU.  Raises ProfileError for one that the GPU does not offer, or of which not all is published."""
+    offered = slices(gpu)
+    if not offered:
+        raise ProfileError(f"no MIG slices of '{gpu}' are known", hint=f"they are of {', '.join(_known())}")
+    if name not in offered:
+        raise ProfileError(f"'{gpu}' does not offer the slice '{name}'", hint=suggest(name, offered) or ", ".join(offered))
+    found = offered[name]
+    blank = [word for word, value in (("memory", found.memory), ("multiprocessors", found.processors)) if value is None]
+    if blank:
+        full = [one.name for one in offered.values() if one.memory and one.processors]
+        said = f"the {' and '.join(blank)} of {name} of '{gpu}' are not published"
+        raise ProfileError(said, hint=f"known are {', '.join(full)}")
+    return found
+
+
+def instance(gpu: Profile, name: str) -> Profile:
+    """A slice of the GPU as a machine.  Raises ProfileError as `find` does."""
+    found = find(gpu.name, name)
+    assert found.memory is not None and found.processors is not None, "refused before"
+    compute, memory = found.processors / gpu.gpu.sm_count.value, found.eighths / SLICES
+    rates = ("bandwidth", "read", "write", "copy", "copy_engine")
+    engines = {
+        f"copy_engines.{way}": max(1, min(int(getattr(gpu.copy_engines, way).value), found.engines))
+        for way in ("h2d", "d2h") if found.engines is not None
+    }  # fmt: skip
+    return with_numbers(gpu, {
+        "gpu.sm_count": found.processors, "gpu.l2": round(gpu.gpu.l2.value * memory), "memory.capacity": found.memory,
+        **{f"gpu.peak.{name}": peak.value * compute for name, peak in gpu.gpu.peak.items()},
+        **{f"gpu.achieved.{name}": peak.value * compute for name, peak in (gpu.gpu.achieved or {}).items()},
+        **{f"memory.{rate}": getattr(gpu.memory, rate).value * memory for rate in rates}, **engines,
+    })  # fmt: skip
+
+
+def arrange(gpu: str, names: Sequence[str]) -> tuple[int, ...]:
+    """Where slices of a GPU lie, in the order given: the first memory slice of each.
+
+    Raises ProfileError where they do not fit: each begins where nvidia-smi allows it, and no two overlap.
+    """
+    wanted = [find(gpu, name) for name in names]
+    order = sorted(range(len(wanted)), key=lambda i: (-wanted[i].eighths, i))
+
+    def put(rest: Sequence[int], taken: int) -> dict[int, int] | None:
+        if not rest:
+            return {}
+        i, one = rest[0], wanted[rest[0]]
+        for place in one.places:
+            mask = ((1 << one.eighths) - 1) << place
+            if not taken & mask and (more := put(rest[1:], taken | mask)) is not None:
+                return {i: place, **more}
+        return None
+
+    found = put(order, 0) if sum(int(name.partition("g")[0]) for name in names) <= 7 else None
+    if found is None:
+        sizes = ", ".join(f"{one.name}: {one.eighths} of {SLICES} from {' or '.join(map(str, one.places))}" for one in wanted)
+        raise ProfileError(f"{' + '.join(names)} do not fit on one '{gpu}'", hint=sizes)
+    return tuple(found[i] for i in range(len(wanted)))
+
+
+def changes(gpu: str, before: Sequence[str], after: Sequence[str], busy: Sequence[int] = ()) -> tuple[list[int], list[int]]:
+    """(slices that go, numbers of `before`; slices that are made, numbers of `after`) to cut the GPU anew.
+
+    busy   numbers of `before` on which programs run
+    A slice stays that has the same kind at the same place.  Raises GpusimError for one that has to go and is busy.
+    """
+    here, there = list(zip(before, arrange(gpu, before), strict=True)), list(zip(after, arrange(gpu, after), strict=True))
+    gone = [i for i, one in enumerate(here) if one not in there]
+    made = [i for i, one in enumerate(there) if one not in here]
+    for i in gone:
+        if i in busy:
+            raise GpusimError(
+                f"slice {i} ({before[i]}) of '{gpu}' cannot be taken away while a program runs on it",
+                hint="end or move the program first; MIG changes idle slices only",
+            )
+    return gone, made

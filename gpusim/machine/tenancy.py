@@ -1,0 +1,177 @@
+"""Several programs on one GPU: how its multiprocessors pass among them.
+
+Time slices.  The driver keeps a list of turns, the runlist; a program with nothing to run is passed over at once.  A turn ends
+with its slice, or when the program has nothing to run and another has.  What a switch costs is `fixed` and the state of the
+kernels that leave and come back, `state` bytes of each multiprocessor that they have, through the memory.
+Source of the rules: NVIDIA/open-gpu-kernel-modules @df1c9a3de, kernel_fifo_gv100.c (slice), ctrla06c.h (levels).
+
+MPS.  Kernels of all programs run at once.  A cap bounds how many multiprocessors a program has and reserves none: all begin
+with the same ones, so that the programs of small caps have theirs together with those of large ones.  The kernels of a program
+lie evenly over its multiprocessors; where those of several want more of one than there is, they share it max-min, and a better
+priority goes before.  No vendor states this; it is the rule that gives back what was published (docs/tenants.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpusim.base.errors import GpusimError, suggest
+from gpusim.base.units import TIME, parse
+from gpusim.base.yaml.values import PolicySpec
+from gpusim.machine.sharing import percentage
+
+SLICES, MPS = WAYS = ("time_slices", "mps")
+LOW, MEDIUM, HIGH = LEVELS = ("low", "medium", "high")
+SLICE_NS = 1_024_000  # TIMEOUT_128 << SCALE_3, in us
+MOST_CLIENTS = 48  # of an MPS server since Volta
+
+# What a switch costs: inferred from 12,000 kernels of six processes on an RTX 5090 (eunomia-bpf/gpu_ext @3f4cc2d, MIT), as
+# `calibrate.sharing.time_slices` does it; 95 % of the medians over 60 processes lie between the two numbers behind each.
+MEASURED_SLICE_NS = 2_042_000  # 2.035, 2.054 ms: twice SLICE_NS on that GPU
+SWITCH_NS = 219_000  # 0.208, 0.226 ms from one process to the next, both with a kernel on all 170 multiprocessors
+STATE_NS = 116_000  # 0.092, 0.152 ms of it to save the one's state and to restore the other's, at 1792 bytes/ns
+FIXED_NS = SWITCH_NS - STATE_NS
+STATE = round(STATE_NS / 2 * 1792 / 170)  # bytes of a multiprocessor, if all go at the memory's full rate: 611 KB
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """What a program has of the GPU.
+
+    slice     ns that it runs in a turn, of time slices
+    level     how often it has a turn: low, medium, high
+    priority  of an MPS client: 0 normal, 1 below normal; the lower goes first
+    """
+
+    slice: int = SLICE_NS
+    level: str = LOW
+    priority: int = 0
+
+
+@dataclass(frozen=True)
+class Switch:
+    """What a change of turns costs.
+
+    fixed      ns
+    state      bytes of each multiprocessor that a kernel has when it leaves, and again when it comes back
+    bandwidth  of the GPU's memory, bytes/ns
+    """
+
+    fixed: float = FIXED_NS
+    state: int = STATE
+    bandwidth: float = float("inf")
+
+    @property
+    def of_a_processor(self) -> float:
+        """ns to save or to restore what one multiprocessor holds."""
+        return self.state / self.bandwidth
+
+
+@dataclass(frozen=True)
+class Tenancy:
+    """How several programs have one GPU, a tenant each in order.  Raises GpusimError for what the driver does not offer."""
+
+    way: str
+    tenants: tuple[Tenant, ...]
+    switch: Switch = Switch()
+
+    def __post_init__(self) -> None:
+        if self.way not in WAYS:
+            raise GpusimError(f"'{self.way}' is no way to share a GPU", hint=suggest(self.way, WAYS))
+        if self.way == MPS and len(self.tenants) > MOST_CLIENTS:
+            raise GpusimError(f"{len(self.tenants)} programs are more than the {MOST_CLIENTS} clients of an MPS server")
+        for number, tenant in enumerate(self.tenants):
+            if tenant.slice <= 0:
+                raise GpusimError(f"tenant {number} has a time slice of {tenant.slice} ns", hint="the driver's own is 1024 us")
+            if tenant.level not in LEVELS:
+                raise GpusimError(f"tenant {number} has the level '{tenant.level}'", hint=suggest(tenant.level, LEVELS))
+            if tenant.priority not in (0, 1):
+                raise GpusimError(f"tenant {number} has the client priority {tenant.priority}", hint="0 normal, 1 below normal")
+
+
+def runlist(levels: Sequence[str]) -> tuple[int, ...]:
+    """The turns of one round, as numbers of tenants by their levels.
+
+    With L tenants of level low and M of level medium each low one has one turn, each medium one L (one without L), each high
+    one (M + 1) * L (M without L, one without both).
+    """
+    low, medium, high = ([i for i, level in enumerate(levels) if level == one] for one in LEVELS)
+
+    def behind_high(tenants: Sequence[int]) -> list[int]:
+        return [turn for tenant in tenants for turn in (*high, tenant)]
+
+    if not low:
+        return tuple(behind_high(medium) or high)
+    return tuple(turn for tenant in low for turn in (*behind_high(medium), *behind_high([tenant])))
+
+
+# ---------------------------------------------------------------- in the words of an experiment
+
+EXCLUSIVE, MIG = "exclusive", "mig"
+KNOWN: dict[str, tuple[str, ...]] = {EXCLUSIVE: (), SLICES: ("slice", "level"), MPS: ("cap", "priority"), MIG: ("slice",)}
+OTHERS = "others_"  # before a parameter: that of the programs beside
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What one program has of a shared GPU.
+
+    seat  among time slices, or of an MPS client
+    cap   percentage of the multiprocessors under MPS (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE)
+    mig   its MIG slice, "" for none
+    """
+
+    seat: Tenant = Tenant()
+    cap: int = 100
+    mig: str = ""
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to share a GPU: `name`, the terms of the program, and those of the ones beside."""
+
+    name: str
+    mine: Terms
+    others: Terms
+
+    def terms(self, beside: int) -> tuple[Terms, ...]:
+        """Of the program and of so many beside it."""
+        return (self.mine, *(self.others for _ in range(beside)))
+
+    def tenancy(self, beside: int, switch: Switch) -> Tenancy | None:
+        """None where each has a device of its own."""
+        return Tenancy(self.name, tuple(each.seat for each in self.terms(beside)), switch) if self.name in WAYS else None
+
+
+def way(spec: PolicySpec) -> Way:
+    """From `exclusive`, `time_slices(slice=2 ms, others_slice=200 us)`, `mps(cap=30)` or `mig(slice=3g.40gb)`.
+
+    What is not said of the others is the default, but for a MIG slice: then they have such ones too.  Raises GpusimError.
+    """
+    if spec.name not in KNOWN:
+        raise GpusimError(f"'{spec.name}' is no way to share a GPU", hint=suggest(spec.name, KNOWN))
+    offered = [before + name for name in KNOWN[spec.name] for before in ("", OTHERS)]
+    given = dict(spec.params)
+    for name in given:
+        if name not in offered:
+            raise GpusimError(f"{spec.name} has no parameter '{name}'", hint=suggest(name, offered))
+    if spec.name == MIG and "slice" not in given:
+        raise GpusimError("mig needs the slice of the program", hint="write mig(slice=3g.40gb, others_slice=4g.40gb)")
+    mine = _terms(spec.name, {name: value for name, value in given.items() if not name.startswith(OTHERS)})
+    theirs = {name.removeprefix(OTHERS): value for name, value in given.items() if name.startswith(OTHERS)}
+    found = Way(spec.name, mine, mine if spec.name == MIG and not theirs else _terms(spec.name, theirs))
+    found.tenancy(1, Switch())  # refuses what the driver does not offer
+    return found
+
+
+def _terms(name: str, given: Mapping[str, object]) -> Terms:
+    if name == MIG:
+        return Terms(mig=str(given.get("slice", "")))
+    if name == MPS:
+        priority = given.get("priority", 0)
+        if not isinstance(priority, int):
+            raise GpusimError(f"priority is {priority!r}", hint="0 normal, 1 below normal")
+        return Terms(Tenant(priority=priority), percentage(given.get("cap", 100)))
+    length = round(float(parse(str(given["slice"]), TIME))) if "slice" in given else SLICE_NS
+    return Terms(Tenant(length, str(given.get("level", LOW))))

@@ -1,0 +1,214 @@
+"""Programs that have one GPU together: each is checked as one alone, but for the multiprocessors and links that they share.
+
+Whose turn it is, or what part of the time each has, is worked out anew from the starts and ends of all logs and the rules that
+`machine.tenancy` states.  A kernel may start when its program has any of the time, and ends when what it had of it adds up to
+its duration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from gpusim.machine.kernels.own_times import OwnTimes
+from gpusim.machine.profile import Profile
+from gpusim.machine.tenancy import SLICES, Tenancy, runlist
+from gpusim.machine.topology.sharing import SharedLink
+from gpusim.referee import recompute, sms
+from gpusim.referee.activities import NEVER
+from gpusim.referee.ends import Moving, Started, compare, flowing, settled
+from gpusim.referee.flows import Grants
+from gpusim.referee.ranks import all_arrived, passing, stopped, unended
+from gpusim.referee.report import Findings, Report
+from gpusim.results.result import Result
+from gpusim.trace.submission import stream_priorities
+from gpusim.trace.trace import I64, KERNEL, Trace
+
+
+def check(
+    results: Sequence[Result], traces: Sequence[Trace], profiles: Sequence[Profile], tenancy: Tenancy,
+    own: OwnTimes | None = None,
+) -> list[Report]:  # fmt: skip
+    """Recompute what programs on one GPU left behind, a report each; all are unchecked (ok is None) without a log of each.
+
+    traces, profiles  that they ran, as `results`; tenancy: how they shared the GPU
+    """
+    if any(result.log is None for result in results):
+        return [Report(ok=None) for _ in results]
+    found, runs = [Findings() for _ in results], list[Started]()
+    for result, trace, profile, said in zip(results, traces, profiles, found, strict=True):
+        recompute(result, trace, profile, own, said, judge=lambda run, _: runs.append(run), beside=True)
+    if len(runs) < len(results):
+        for said in found:
+            if not said.violations:
+                what = "when it ends follows from all programs, of which another is wrong"
+                said.say(-1, what, "programs that can be followed")
+        return [said.report() for said in found]
+    kernels = [_kernels(run) for run in runs]
+    parts = _turns(kernels, tenancy) if tenancy.way == SLICES else _densities(kernels, tenancy)
+    moving = [_moving(run, part, said) for run, part, said in zip(runs, parts, found, strict=True)]
+    rates: dict[SharedLink, float] = {name: rate for run in runs for name, rate in run.n.links.items()}
+    stop = [NEVER if result.finished else stopped(result) for result in results]
+    routes: dict[SharedLink, tuple[SharedLink, ...]] = {name: (name,) for name in rates}
+    each = [passing(one, routes, at) for one, at in zip(moving, stop, strict=True)]
+    moved = all_arrived([(one.flows, one.grants) for one in each], rates)
+    for run, one, its, at, said in zip(runs, each, moved, stop, found, strict=True):
+        due = settled(one, its) if one.flows else one.own
+        compare(run, due, said)
+        unended(run, due.end, at, said)
+    return [said.report() for said in found]
+
+
+class Kernels(NamedTuple):
+    """Of a program: when each kernel would be ready but for the launch gap, starts and ends, what it can use, its priority."""
+
+    ready: I64
+    start: I64
+    end: I64
+    wants: I64
+    priority: I64
+    limit: int
+
+
+class Part(NamedTuple):
+    """From each time on, ns, what part of the time of its multiprocessors a program has."""
+
+    time: I64
+    part: np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+def _kernels(run: Started) -> Kernels:
+    acts = run.acts
+    is_kernel = np.append(run.trace.activity == KERNEL, False)[acts.op] & (acts.start < NEVER)
+    rows = np.flatnonzero(is_kernel)
+    return Kernels(
+        np.minimum(run.ready.bare[rows], acts.start[rows]), acts.start[rows], acts.end[rows],
+        run.n.needs.sms[0][acts.op[rows]].astype(np.int64), stream_priorities(run.trace)[acts.queue[rows]],
+        run.n.needs.processors,
+    )  # fmt: skip
+
+
+def _turns(each: Sequence[Kernels], tenancy: Tenancy) -> list[Part]:
+    """Time slices: one program has all of the time, or none while the multiprocessors pass on."""
+    order = runlist([tenant.level for tenant in tenancy.tenants])
+    moments = np.unique(np.concatenate([np.concatenate([k.ready, k.start, k.end]) for k in each])).tolist()
+    found: list[list[tuple[int, float]]] = [[(-1, 0.0)] for _ in each]
+    place, over, passing_on, i, now = -1, NEVER, False, 0, 0
+
+    def busy(p: int) -> bool:
+        return bool(((each[p].ready <= now) & (now < each[p].end)).any())
+
+    def held(p: int) -> int:
+        k = each[p]
+        return int(min(k.limit, k.wants[(k.start <= now) & (now < k.end)].sum()))
+
+    while i < len(moments) or over < NEVER:
+        now = min(moments[i] if i < len(moments) else NEVER, over)
+        i += i < len(moments) and moments[i] == now
+        if passing_on:
+            if now < over:
+                continue
+            passing_on, over = False, now + tenancy.tenants[order[place]].slice
+            found[order[place]].append((now, 1.0))
+            continue
+        before = order[place] if place >= 0 else -1
+        if before >= 0 and now < over < NEVER and busy(before):
+            continue
+        coming = [(place + step) % len(order) for step in range(1, len(order) + 1)]
+        place_now = next((at for at in coming if busy(order[at])), -1)
+        if place_now < 0:
+            over = NEVER
+            continue
+        place, to = place_now, order[place_now]
+        if before in (-1, to):
+            over = now + tenancy.tenants[to].slice
+            found[to].append((now, 1.0))
+            continue
+        cost = round(tenancy.switch.fixed + tenancy.switch.of_a_processor * (held(before) + held(to)))
+        found[before].append((now, 0.0))
+        passing_on, over = cost > 0, now + (cost or tenancy.tenants[to].slice)
+        if not cost:
+            found[to].append((now, 1.0))
+    return [_part(changes) for changes in found]
+
+
+def _part(changes: Sequence[tuple[int, float]]) -> Part:
+    return Part(np.array([time for time, _ in changes], np.int64), np.array([part for _, part in changes]))
+
+
+def _densities(each: Sequence[Kernels], tenancy: Tenancy) -> list[Part]:
+    """MPS: kernels lie evenly over the multiprocessors of their program's cap, the first ones."""
+    found: list[list[tuple[int, float]]] = [[(-1, 1.0)] for _ in each]
+    for now in np.unique(np.concatenate([np.concatenate([k.start, k.end]) for k in each])).tolist():
+        there = [(k.start <= now) & (now < k.end) for k in each]
+        dense = [min(1.0, float(k.wants[on].sum()) / k.limit) for k, on in zip(each, there, strict=True)]
+        rank = [
+            int(k.priority[on].min()) + tenant.priority if on.any() else NEVER
+            for k, on, tenant in zip(each, there, tenancy.tenants, strict=True)
+        ]
+        edges = sorted({0, *(k.limit for k in each)})
+        for p, k in enumerate(each):
+            if dense[p] > 0:
+                got = sum(
+                    (b - a) * _level([q for q in range(len(each)) if each[q].limit > a], p, dense, rank)
+                    for a, b in pairwise(edges) if b <= k.limit
+                )  # fmt: skip
+                found[p].append((now, min(1.0, got / (dense[p] * k.limit))))
+            else:
+                found[p].append((now, 1.0))
+    return [_part(changes) for changes in found]
+
+
+def _level(there: Sequence[int], p: int, dense: Sequence[float], rank: Sequence[int]) -> float:
+    """What program p gets of one multiprocessor, where these have it too."""
+    room = 1.0 - sum(dense[q] for q in there if rank[q] < rank[p])
+    wants = sorted((dense[q], q) for q in there if rank[q] == rank[p] and dense[q] > 0)
+    for left, (want, q) in zip(range(len(wants), 0, -1), wants, strict=True):
+        got = min(want, max(0.0, room) / left)
+        if q == p:
+            return got
+        room -= got
+    return 0.0
+
+
+def _moving(run: Started, part: Part, found: Findings) -> Moving:
+    """What flows for a run, whose kernels start when it has a part of the time and have that much of it."""
+    ready = _when_on(run.ready.ready, run.acts.start, part)
+    grants = sms.check(run.acts, run.trace, ready, run.ready.time, run.n, found)
+    return flowing(run._replace(grants=_in_part(grants, run.acts.end, part)))
+
+
+def _when_on(ready: I64, start: I64, part: Part) -> I64:
+    """When those that are ready find their program with any of the time; at the tick of a turn's end both are right."""
+    at = np.searchsorted(part.time, ready, side="right") - 1
+    on = np.append(np.where(part.part > 0, np.arange(len(part.part)), NEVER), NEVER)
+    following = np.minimum.accumulate(on[::-1])[::-1]
+    until = following[at]
+    times = np.append(part.time, NEVER)
+    found = np.where(ready >= NEVER, NEVER, np.maximum(ready, times[np.minimum(until, len(times) - 1)]))
+    at_its_end = (start == ready) & (part.time[at] == ready) & (part.part[np.maximum(at - 1, 0)] > 0)
+    return np.where(at_its_end, ready, found)
+
+
+def _in_part(grants: Grants, end: I64, part: Part) -> Grants:
+    """What activities have of their multiprocessors, of which their program has a part of the time."""
+    time, flow, share = [], [], []
+    on = part.time[part.part > 0]
+    for which in np.unique(grants.flow).tolist():
+        own = grants.flow == which
+        at, has = grants.time[own], grants.share[own]
+        changes = part.time[(part.time > at[0]) & (part.time < end[which])]
+        later = on[on >= end[which]][:1]  # one that has not done its work by then goes on when there is time for it
+        moments = np.unique(np.concatenate([at, changes, later]))
+        time.append(moments)
+        flow.append(np.full(len(moments), which))
+        of_kernel, of_program = (np.searchsorted(t, moments, side="right") - 1 for t in (at, part.time))
+        share.append(has[of_kernel] * part.part[of_program])
+    if not time:
+        return grants
+    all_times = np.concatenate(time)
+    order = np.argsort(all_times, kind="stable")
+    return Grants(all_times[order], np.concatenate(flow)[order], np.concatenate(share)[order])

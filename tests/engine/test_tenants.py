@@ -1,0 +1,177 @@
+"""Do several programs on one GPU share its multiprocessors, time and memory as a hand works it out, to 1 ns?
+
+See `hand_worked` for the machine: 108 multiprocessors, 10 bytes/ns to the device behind 1000 ns, a memory of 1329 bytes/ns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from coupled_programs import copies, played
+from hand_worked import Steps, machine
+from tenant_programs import FREE, S, kernels, slices
+from test_coupled import spans
+
+from gpusim.base.errors import GpusimError
+from gpusim.engine import state
+from gpusim.engine.run.coupled import Coupled
+from gpusim.engine.run.simulate import prepared
+from gpusim.machine.tenancy import HIGH, LOW, MEDIUM, MPS, SLICES, Switch, Tenancy, Tenant, runlist
+from gpusim.machine.topology.connections import Connections
+from gpusim.trace.trace import COPY_IN
+
+pytestmark = pytest.mark.hand_worked
+
+Spans = list[tuple[int, int]]
+
+
+def tenants(tenancy: Tenancy, *each: Steps, **choices: Any) -> list[Spans]:
+    return [spans(result) for result in played(Connections(tenancy=tenancy), *each, **choices).results]
+
+
+def test_two_programs_take_turns_of_a_slice() -> None:
+    """Turns of 1000: the first has 0, 2000 and the 500 from 3500 on, when the second has ended after its 1500."""
+    assert tenants(slices(), kernels(2500), kernels(1500)) == [[(0, 4000)], [(1000, 3500)]]
+
+
+def test_a_switch_takes_its_time_from_both() -> None:
+    """0-1000, 1100-2100, 2200-3200, 3300-3800 the second's last 500, 3900-4400 the first's."""
+    assert tenants(slices(switch=Switch(100.0, 0)), kernels(2500), kernels(1500)) == [[(0, 4400)], [(1100, 3800)]]
+
+
+def test_state_is_saved_and_restored_through_the_memory() -> None:
+    """108 bytes of each of 108 multiprocessors at 108 bytes/ns: 108 ns a side.
+
+    0-1000; 208, as nothing of the second is there to restore; 1208-2208; 316; 2524-3524; 316; 3840-4340; 208; 4548-5048.
+    """
+    cost = Switch(100.0, 108, bandwidth=108.0)
+    assert tenants(slices(switch=cost), kernels(2500), kernels(1500)) == [[(0, 5048)], [(1208, 4340)]]
+
+
+def test_a_program_without_work_yields_at_once() -> None:
+    """The host of the first does nothing from 300 to 5000; the second has the GPU alone, its slices renewed.
+
+    The slice that runs at 5000 ends at 5300, as the first of them began at 300.
+    """
+    first = kernels(300)
+    first.until(5000)
+    first.kernel(400)
+    assert tenants(slices(), first, kernels(8000)) == [[(0, 300), (5300, 5700)], [(300, 8700)]]
+
+
+def test_the_gap_behind_a_kernel_is_no_idleness() -> None:
+    """Kernels of 400 with a gap of 150: the slice goes on over the first gap, and ends in the second."""
+    gpu = machine({"launch.gap": 150.0})
+    each = [prepared(s.trace(), gpu, log=True, place="device") for s in (kernels(400, 400, 400), kernels(500))]
+    Coupled([run.simulation for run in each], Connections(tenancy=slices())).advance(state.NEVER)
+    assert [spans(run.result()) for run in each] == [[(0, 400), (550, 950), (1500, 1900)], [(1000, 1500)]]
+
+
+def test_the_runlist_interleaves_as_the_driver_says() -> None:
+    """L low, M medium: low once, medium L times or once, high (M + 1) * L, M or once."""
+    assert runlist([LOW, LOW]) == (0, 1)
+    assert runlist([LOW, MEDIUM, HIGH]) == (2, 1, 2, 0)
+    for levels in ([LOW] * 2 + [MEDIUM] * 3 + [HIGH] * 2, [MEDIUM] * 2 + [HIGH], [HIGH] * 3, [LOW] * 3 + [HIGH]):
+        low, medium = levels.count(LOW), levels.count(MEDIUM)
+        times = {LOW: 1, MEDIUM: max(low, 1), HIGH: (medium + 1) * low or medium or 1}
+        assert [runlist(levels).count(i) for i in range(len(levels))] == [times[level] for level in levels]
+
+
+def test_a_higher_level_has_more_turns() -> None:
+    """High, low: both once a round.  With two low ones the high one has two of four turns."""
+    tenancy = Tenancy(SLICES, (Tenant(S, HIGH), Tenant(S), Tenant(S)), FREE)
+    assert tenants(tenancy, kernels(4000), kernels(2000), kernels(2000)) == [[(0, 7000)], [(1000, 6000)], [(3000, 8000)]]
+
+
+def test_copies_go_on_beside_another_programs_slice() -> None:
+    """10,240 bytes at 10 bytes/ns behind 1000 ns; two programs' copies have 5 bytes/ns each."""
+    assert tenants(slices(), copies((COPY_IN, 1)), kernels(9000)) == [[(0, 2024)], [(0, 9000)]]
+    assert tenants(slices(), copies((COPY_IN, 1)), copies((COPY_IN, 1))) == [[(0, 3048)]] * 2
+
+
+def mps(count: int = 2, **changes: Any) -> Tenancy:
+    return Tenancy(MPS, (Tenant(**changes),) * count)
+
+
+def capped(percentages: tuple[int, ...], *each: Steps, tenancy: Tenancy | None = None) -> list[Spans]:
+    runs = [
+        prepared(steps.trace(), machine(), log=True, place="device", active_thread_percentage=percentage)
+        for steps, percentage in zip(each, percentages, strict=True)
+    ]
+    Coupled([run.simulation for run in runs], Connections(tenancy=tenancy or mps(len(each)))).advance(state.NEVER)
+    return [spans(run.result()) for run in runs]
+
+
+def test_under_mps_programs_run_at_once_at_half_the_speed() -> None:
+    """Half the time of every multiprocessor until 3000; then the first has 1000 left, alone."""
+    assert tenants(mps(), kernels(2500), kernels(1500)) == [[(0, 4000)], [(0, 3000)]]
+
+
+def test_a_cap_reserves_nothing() -> None:
+    """54 of 108 each: both have the same 54, half of their time, where partitions would leave each its own.
+
+    Alone a kernel of 1000 takes 2000 on half; beside the other 4000.
+    """
+    assert capped((50, 50), kernels(1000), kernels(1000)) == [[(0, 4000)], [(0, 4000)]]
+    assert capped((50, 100), kernels(1000), Steps()) == [[(0, 2000)], []]
+
+
+def test_a_small_cap_shares_all_of_its_multiprocessors_and_a_large_one_few() -> None:
+    """27 and 108: the small one is at 27/108/2 of its full speed; the large one loses half of a quarter.
+
+    The large one does 7/8 a ns: 7000 in 8000.  By then the small one has done 1000 of 2000, and does the rest alone at 1/4.
+    """
+    assert capped((25, 100), kernels(2000), kernels(7000)) == [[(0, 12_000)], [(0, 8000)]]
+
+
+def test_a_client_below_normal_waits_for_what_the_others_leave() -> None:
+    below = Tenancy(MPS, (Tenant(), Tenant(priority=1)))
+    assert tenants(below, kernels(2500), kernels(1500)) == [[(0, 2500)], [(0, 4000)]]
+    half = "grid=54 resident=1"
+    assert tenants(below, kernels(2500, launch=half), kernels(1500)) == [[(0, 2500)], [(0, 2750)]]
+
+
+def test_stream_priorities_go_across_clients() -> None:
+    """A kernel of a better stream takes the multiprocessors of the other client's when it comes, and gives them back."""
+    better = kernels(500, at=1000)
+    better._builder.meta["stream_priority"] = {"0": -1}
+    assert tenants(mps(), better, kernels(2500)) == [[(1000, 1500)], [(0, 3000)]]
+
+
+def memory_bound(ns: int, need: float) -> Steps:
+    steps = Steps()
+    read, launch = round(need * ns), "grid=1 resident=1"
+    steps._builder.op("aten.add.Tensor", [], [], read_bytes=read, written_bytes=0, duration=ns, launch=launch)
+    return steps
+
+
+def test_the_memory_is_shared_among_programs() -> None:
+    """1000 and 1000 of 1329 bytes/ns: 664.5 each; 1000 and 300 have what they need; in turns each has all of it."""
+    d = 1_000_000
+    slowed = -(-1000 * d * 2 // 1329)
+    assert tenants(mps(), memory_bound(d, 1000), memory_bound(d, 1000)) == [[(0, slowed)], [(0, slowed)]]
+    assert tenants(mps(), memory_bound(d, 1000), memory_bound(d, 300)) == [[(0, d)], [(0, d)]]
+    turns = Tenancy(SLICES, (Tenant(slice=d),) * 2, FREE)
+    assert tenants(turns, memory_bound(d, 1000), memory_bound(d, 1000)) == [[(0, d)], [(d, 2 * d)]]
+
+
+def test_programs_that_together_do_not_fill_the_gpu_run_side_by_side() -> None:
+    """54 and 54 of 108; 54 and 81: of each multiprocessor half and three quarters are wanted, and half is what each gets.
+
+    The second goes at 2/3 until 1000, then alone: 333 of its 1000 are left.
+    """
+    half, most = "grid=54 resident=1", "grid=81 resident=1"
+    assert tenants(mps(), kernels(1000, launch=half), kernels(1000, launch=half)) == [[(0, 1000)], [(0, 1000)]]
+    assert tenants(mps(), kernels(1000, launch=half), kernels(1000, launch=most)) == [[(0, 1000)], [(0, 1334)]]
+
+
+def test_what_the_driver_does_not_offer_is_refused() -> None:
+    with pytest.raises(GpusimError, match="49 programs are more than the 48 clients of an MPS server"):
+        mps(49)
+    with pytest.raises(GpusimError, match="tenant 0 has a time slice of 0 ns"):
+        Tenancy(SLICES, (Tenant(slice=0),))
+    with pytest.raises(GpusimError, match="'slices' is no way to share a GPU"):
+        Tenancy("slices", (Tenant(),))
+    with pytest.raises(GpusimError, match="program 0 shares its GPU with others, but not its multiprocessors"):
+        tenants(slices(), kernels(1), kernels(1), share="none")

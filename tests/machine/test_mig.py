@@ -1,0 +1,77 @@
+"""Are MIG slices what nvidia-smi prints, at the places that it allows, and is all else refused?"""
+
+from __future__ import annotations
+
+import pytest
+
+from gpusim.base.errors import GpusimError, ProfileError
+from gpusim.machine import catalogue, mig, words
+
+GPU = "a100-sxm4-80gb"
+
+
+def test_a_slice_is_a_machine_with_its_share() -> None:
+    """deviceQuery on an A100-80: 42 multiprocessors, 2560 of 5120 bits (NJIT); nvidia-smi: 39.25 GiB."""
+    whole, part = catalogue.load(GPU), words.load(f"{GPU}/3g.40gb")
+    assert (part.gpu.sm_count.value, part.memory.capacity.value) == (42, 39.25 * 2**30)
+    assert part.memory.bandwidth.value == whole.memory.bandwidth.value / 2
+    assert part.gpu.l2.value == whole.gpu.l2.value / 2
+    assert part.gpu.peak["fp32"].value == pytest.approx(whole.gpu.peak["fp32"].value * 42 / 108)
+    assert part.link.h2d.value == whole.link.h2d.value
+
+
+def test_all_of_mig_is_less_than_the_gpu() -> None:
+    """7g has 98 of 108 multiprocessors of an A100, and all 132 of an H100."""
+    assert words.load(f"{GPU}/7g.80gb").gpu.sm_count.value == 98
+    assert words.load("h100-sxm-80gb/7g.80gb").gpu.sm_count.value == 132
+    assert words.load("h100-sxm-80gb/1g.20gb").gpu.sm_count.value == 26
+
+
+def test_numbers_of_a_slice_can_be_others() -> None:
+    assert words.load(f"{GPU}/3g.40gb(link.h2d=20 GB/s)").link.h2d.value == 20e9
+
+
+@pytest.mark.parametrize(
+    ("names", "places"),
+    [
+        (["3g.40gb", "3g.40gb"], (0, 4)), (["3g.40gb", "4g.40gb"], (4, 0)), (["1g.10gb"] * 7, (0, 1, 2, 3, 4, 5, 6)),
+        (["2g.20gb"] * 3, (0, 2, 4)), (["1g.20gb"] * 4, (0, 2, 4, 6)), (["3g.40gb", "2g.20gb", "1g.10gb"], (0, 4, 6)),
+        (["4g.40gb", "2g.20gb", "1g.10gb"], (0, 4, 6)), (["7g.80gb"], (0,)),
+    ],
+)  # fmt: skip
+def test_slices_lie_where_nvidia_smi_allows(names: list[str], places: tuple[int, ...]) -> None:
+    assert mig.arrange(GPU, names) == places
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["4g.40gb"] * 2, ["3g.40gb"] * 3, ["7g.80gb", "1g.10gb"], ["2g.20gb"] * 4, ["1g.10gb"] * 8, ["3g.40gb"] * 2 + ["1g.10gb"]],
+)
+def test_more_than_fits_is_refused(names: list[str]) -> None:
+    with pytest.raises(ProfileError, match=f"do not fit on one '{GPU}'"):
+        mig.arrange(GPU, names)
+
+
+@pytest.mark.parametrize("gpu", ["a100-sxm4-40gb", GPU, "h100-sxm-80gb", "h100-pcie-80gb"])
+def test_as_many_fit_as_nvidia_smi_says(gpu: str) -> None:
+    for name, one in mig.slices(gpu).items():
+        assert len(set(mig.arrange(gpu, [name] * one.instances))) == one.instances
+        with pytest.raises(ProfileError):
+            mig.arrange(gpu, [name] * (one.instances + 1))
+
+
+def test_what_is_not_offered_or_not_published_is_refused() -> None:
+    with pytest.raises(ProfileError, match=r"'a100-sxm4-40gb' does not offer the slice '3g.5gb'") as told:
+        words.load("a100-sxm4-40gb/3g.5gb")
+    assert "3g.20gb" in told.value.hint
+    with pytest.raises(ProfileError, match=r"the memory and multiprocessors of 3g.90gb of 'b200-sxm' are not published"):
+        words.load("b200-sxm/3g.90gb")
+    with pytest.raises(ProfileError, match="no MIG slices of 'rtx-4090' are known"):
+        words.load("rtx-4090/3g.20gb")
+
+
+def test_cutting_anew_leaves_what_stays_and_needs_idle_slices() -> None:
+    """3g at 0 stays where 3g + 3g becomes 3g + 2g + 1g."""
+    assert mig.changes(GPU, ["3g.40gb"] * 2, ["3g.40gb", "2g.20gb", "1g.10gb"], busy=[0]) == ([1], [1, 2])
+    with pytest.raises(GpusimError, match=r"slice 1 \(3g.40gb\) of 'a100-sxm4-80gb' cannot be taken away while a program runs"):
+        mig.changes(GPU, ["3g.40gb"] * 2, ["3g.40gb", "2g.20gb", "1g.10gb"], busy=[1])
