@@ -11,12 +11,13 @@ import numpy.typing as npt
 from gpusim.base.compiled import direct
 from gpusim.base.tables import filled, table
 from gpusim.engine.serving import experts as x
+from gpusim.engine.serving.expert_guesses import Guesses, no_guesses
+from gpusim.engine.serving.expert_passes import Passes
 from gpusim.engine.serving.tiering import CopyWay, KvStore, KvTier, tier_tables
 from gpusim.engine.serving.tiers import TierTables
 from gpusim.machine.serving.experts import ExpertTimes
 from gpusim.policies.forms import EvictPolicy
 from gpusim.policies.schedule.parts.running import request_table
-from gpusim.programs.serving.routing import ExpertRouting
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
@@ -38,94 +39,6 @@ class ExpertCache:
     start: Start = "first"
     overlap: bool = True
     cpu: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Passes:
-    """What a routing makes a model do, `batch` sequences at a time: (P,) passes, (T,) turns and (U,) uses of experts.
-
-    part      which stack each pass goes through; requests, tokens (of each), context, prompt: as `ExpertTimes.plain` has them
-    first     of each pass its first turn, one more for the end
-    layer     of each turn, among all layers with experts; of_pass: its pass
-    use       of each turn its first use, one more for the end
-    unit, m   of each use the expert, layer * experts + its number, and its tokens
-    row_turn  per part (n,) of which turn a token's first layer is
-    """
-
-    part: I64
-    requests: F64
-    tokens: F64
-    context: F64
-    prompt: F64
-    first: I64
-    layer: I64
-    of_pass: I64
-    use: I64
-    unit: I64
-    m: I64
-    row_turn: tuple[I64, ...]
-    made: I64  # tokens that each pass gives its sequences
-    kept: int  # tokens of the batch with most of them
-
-
-def passes_of(routing: ExpertRouting, batch: int) -> Passes:
-    """Sequences run `batch` at a time: a pass with all prompts, then one for each token until the longest is done."""
-    parts, last = len(routing.choices), len(routing.choices) - 1
-    group = [of // batch for of in routing.sequence]
-    steps = [_steps(of, after) for of, after in zip(routing.sequence, routing.decoded, strict=True)]
-    columns: dict[str, list[float]] = {name: [] for name in ("part", "requests", "tokens", "context", "prompt", "made")}
-    number = [np.zeros(len(of), np.int64) for of in routing.sequence]
-    kept = 0
-    for g in range(1 + int(group[last].max())):
-        mine = [np.flatnonzero(of == g) for of in group]
-        prompts = sum(int((~routing.decoded[p][mine[p]]).sum()) for p in range(parts))
-        requests = len(np.unique(routing.sequence[last][mine[last]]))
-        prompt = prompts / requests
-        kept = max(kept, prompts + int(routing.decoded[last][mine[last]].sum()))
-        for p in range(parts):
-            for step in np.unique(steps[p][mine[p]]):
-                rows = mine[p][steps[p][mine[p]] == step]
-                number[p][rows] = len(columns["part"])
-                here = len(np.unique(routing.sequence[p][rows]))
-                new = len(rows) / here
-                seen = new if step < 0 else (prompt if parts == 1 else 0.0) + step + 1
-                one = here if step >= 0 or parts == 1 else 0
-                for name, value in zip(columns, (p, here, new, seen, prompt, one), strict=True):
-                    columns[name].append(value)
-    part = np.array(columns["part"], np.int64)
-    layers = np.array([c.shape[1] for c in routing.choices])
-    first = np.concatenate([[0], np.cumsum(layers[part])])
-    offset = np.concatenate([[0], np.cumsum(layers)])[part]
-    of_pass = np.repeat(np.arange(len(part)), layers[part])
-    layer = np.arange(first[-1]) - first[of_pass] + offset[of_pass]
-    keys = []
-    for p, choices in enumerate(routing.choices):
-        turn = first[number[p]][:, None, None] + np.arange(choices.shape[1])[None, :, None]
-        keys.append((turn * routing.experts + choices).ravel())
-    used, m = np.unique(np.concatenate(keys), return_counts=True)
-    turns = used // routing.experts
-    use = np.searchsorted(turns, np.arange(first[-1] + 1))
-    numbers = {name: np.array(columns[name], np.float64) for name in ("requests", "tokens", "context", "prompt")}
-    return Passes(
-        part, **numbers, first=first, layer=layer, of_pass=of_pass, use=use,
-        unit=layer[turns] * routing.experts + used % routing.experts, m=m,
-        row_turn=tuple(first[of] for of in number), made=np.array(columns["made"], np.int64), kept=kept,
-    )  # fmt: skip
-
-
-def _steps(sequence: Any, decoded: Any) -> I64:
-    """(n,) how many tokens of the same sequence were decoded before each, -1 of a prompt's."""
-    count = np.cumsum(decoded)
-    begins = np.concatenate([[0], count])[np.searchsorted(sequence, sequence)]
-    return np.asarray(np.where(decoded, count - begins - 1, -1), np.int64)
-
-
-class Guesses:
-    """Experts that are sent for ahead: of each turn units, and the turn that they are for."""
-
-    def __init__(self, turn: I64, unit: I64, wanted: I64) -> None:
-        order = np.argsort(turn, kind="stable")
-        self.turn, self.unit, self.wanted = turn[order], unit[order], wanted[order]
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +75,7 @@ class ExpertRun:
             "token_ns": float(each.mean()) if each.size else float("nan"),
             "token_p99_ns": float(np.percentile(each, 99)) if each.size else float("nan"),
             "uses": uses, "hit_share": self.count["here"] / max(uses, 1), "late_share": self.count["late"] / max(uses, 1),
-            "cpu_share": self.count["on_cpu"] / max(uses, 1), "link_bytes": self.count["copies"] * self.copy_bytes,
+            "cpu_share": self.count["on_cpu"] / max(uses, 1), "link_bytes": (self.count["copies"] + self.count["guessed"]) * self.copy_bytes,
             "guessed": self.count["guessed"], "guessed_right": self.count["guessed_right"],
             "gpu_share": self.count["gpu_ns"] / max(self.ns, 1), "link_wait_share": self.count["link_wait_ns"] / max(self.ns, 1),
             "cpu_wait_share": self.count["cpu_wait_ns"] / max(self.ns, 1), "memory_bytes": sum(self.sizes.values()),
@@ -170,7 +83,7 @@ class ExpertRun:
 
 
 def run_experts(
-    times: ExpertTimes, routing: ExpertRouting, passes: Passes, cache: ExpertCache, copy_ns: int, guesses: Guesses | None = None,
+    times: ExpertTimes, passes: Passes, cache: ExpertCache, copy_ns: int, guesses: Guesses | None = None,
 ) -> ExpertRun:  # fmt: skip
     """All passes on one GPU.
 
@@ -187,8 +100,8 @@ def run_experts(
         before[mine[passes.of_pass]] = np.repeat(gate, stack.sparse)
         after[mine] = behind
     on_cpu = times.on_cpu(most) if cache.cpu else np.zeros(most + 1, np.int64)
-    made = turn_tables(passes, before, after, times.experts(most), on_cpu, cache, copy_ns, routing.experts, guesses)
-    tiers = caches(cache, passes, model.sparse, routing.experts, model.expert_bytes, copy_ns)
+    made = turn_tables(passes, before, after, times.experts(most), on_cpu, cache, copy_ns, model.experts, guesses)
+    tiers = caches(cache, passes, model.sparse, model.experts, model.expert_bytes, copy_ns)
     ns = int(direct(x.replay)(tiers, made))
     slots = cache.slots * (model.sparse if cache.apart else 1)
     sizes = {
@@ -207,8 +120,7 @@ def turn_tables(
     """Turns with `before` (T,) and passes with `after` (P,) ns of plain work."""
     turns, units = len(passes.layer), experts * (1 + int(passes.layer.max()))
     widest = int(np.diff(passes.use).max(initial=1))
-    none = np.zeros(0, np.int64)
-    guesses = guesses or Guesses(none, none, none)
+    guesses = guesses or no_guesses()
     made = filled(
         x.ExpertTables, {"units": units, "passes": len(passes.part), "widest": widest}, turn=table(turns + 1, x.TURN),
         tokens=passes.m.astype(np.int64), guess=guesses.unit.astype(np.int32), wanted=guesses.wanted.astype(np.int64),

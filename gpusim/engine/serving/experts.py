@@ -9,7 +9,7 @@ expert by a layer at work; an evict policy is told and asked as a tier's is.  A 
     absent copies begin at the gate, in order, and each expert is computed when it has come; or the CPU computes it
 
 An expert that a turn uses stays until the turn is over.  One for which the cache has no room is copied into one of two buffers.
-Guesses are copied in their order when the link has nothing else to do; what its own turn finds not begun is not a guess any more.
+Guesses are copied in their order when the link has nothing else to do, if their cache has room; one whose turn is over is dropped.
 """
 
 from __future__ import annotations
@@ -72,9 +72,7 @@ def cache_of(t: TierTables, x: ExpertTables, unit: int) -> int:
 
 @kernel
 def fetch(t: TierTables, x: ExpertTables, unit: int, ends: int) -> bool:
-    """A copy of the unit begins, which ends then; whether it has found room in its cache."""
-    x.count[COPIES] += 1
-    x.count[LINK_NS] += x.word[COPY]
+    """Room is made for the unit, which has come at `ends`; False: all that its cache holds must stay."""
     if not put(t, unit // x.word[EXPERTS], 0, unit, READY, 0):
         x.count[NO_ROOM] += 1
         return False
@@ -87,14 +85,14 @@ def fetch(t: TierTables, x: ExpertTables, unit: int, ends: int) -> bool:
 def send_guesses(t: TierTables, x: ExpertTables, g: int, first: int, gate: int, link: int) -> tuple[int, int]:
     """Copies of guesses from `first` on that begin before the gate of turn g: (the first that has not, when the link is free)."""
     while first < x.turn[g].guess:
-        begins, unit = max(link, x.issued[first]), x.guess[first]
-        if begins >= gate:
+        ends, unit = max(link, x.issued[first]) + x.word[COPY], x.guess[first]
+        if ends - x.word[COPY] >= gate:
             break
-        if x.wanted[first] >= g and t.where[cache_of(t, x, unit), unit] == ABSENT:
-            if fetch(t, x, unit, begins + x.word[COPY]):
-                x.marked[unit] = 1
-            link = begins + x.word[COPY]
+        if x.wanted[first] >= g and t.where[cache_of(t, x, unit), unit] == ABSENT and fetch(t, x, unit, ends):
+            x.marked[unit] = 1
             x.count[GUESSED] += 1
+            x.count[LINK_NS] += x.word[COPY]
+            link = ends
         first += 1
     return first, link
 
@@ -143,6 +141,8 @@ def compute(t: TierTables, x: ExpertTables, g: int, gate: int, link: int) -> tup
                     comes = max(comes, before_last)
                 comes += x.word[COPY]
                 link = comes
+                x.count[COPIES] += 1
+                x.count[LINK_NS] += x.word[COPY]
             begins = max(gpu, comes)
             x.count[LINK_WAIT] += begins - gpu
             x.count[GPU_NS] += x.gpu_ns[tokens]
