@@ -21,16 +21,18 @@ from gpusim.policies.schedule.parts.running import request_table
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
-Start = Literal["first", "popular", "empty"]
+Start = Literal["first", "layers", "popular", "empty"]
 
 
 @dataclass(frozen=True)
 class ExpertCache:
     """slots    experts that it holds: of each layer where `apart`, else of all together
     evict    which of them leaves; time is the place among all uses, so it may foresee
-    start    what it holds at first: the first experts of each layer, those that the routing uses most, or none
+    start    what it holds at first: the first experts of each layer, all experts of the first layers, those that the routing uses
+             most, or none
     overlap  copies go on while the GPU computes; else each begins when the GPU has nothing more to do
     cpu      an expert that is not there is computed by the CPU where that takes less than its copy
+    streams  plain weights are copied for each layer, too
     """
 
     slots: int
@@ -39,6 +41,7 @@ class ExpertCache:
     start: Start = "first"
     overlap: bool = True
     cpu: bool = False
+    streams: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,10 +49,9 @@ class ExpertRun:
     """What came of it.
 
     ns      of all passes;  ends: (P,) ns at which each pass ends
-    count   by name (`experts.NAMES`): uses of experts and ns
+    count   by name (`experts.NAMES`): uses of experts and ns; link_bytes
     made    (P,) tokens that each pass gives
     decode  (P,) whether a pass makes one token of each sequence
-    sizes   bytes of GPU memory: plain weights, cache, buffers, keys and values, context
     """
 
     ns: int
@@ -57,8 +59,6 @@ class ExpertRun:
     made: I64
     decode: npt.NDArray[np.bool_]
     count: dict[str, int]
-    sizes: dict[str, int]
-    copy_bytes: int
 
     @property
     def pass_ns(self) -> I64:
@@ -75,42 +75,47 @@ class ExpertRun:
             "token_ns": float(each.mean()) if each.size else float("nan"),
             "token_p99_ns": float(np.percentile(each, 99)) if each.size else float("nan"),
             "uses": uses, "hit_share": self.count["here"] / max(uses, 1), "late_share": self.count["late"] / max(uses, 1),
-            "cpu_share": self.count["on_cpu"] / max(uses, 1), "link_bytes": (self.count["copies"] + self.count["guessed"]) * self.copy_bytes,
+            "cpu_share": self.count["on_cpu"] / max(uses, 1), "link_bytes": self.count["link_bytes"],
             "guessed": self.count["guessed"], "guessed_right": self.count["guessed_right"],
             "gpu_share": self.count["gpu_ns"] / max(self.ns, 1), "link_wait_share": self.count["link_wait_ns"] / max(self.ns, 1),
-            "cpu_wait_share": self.count["cpu_wait_ns"] / max(self.ns, 1), "memory_bytes": sum(self.sizes.values()),
+            "cpu_wait_share": self.count["cpu_wait_ns"] / max(self.ns, 1),
         }  # fmt: skip
 
 
 def run_experts(
-    times: ExpertTimes, passes: Passes, cache: ExpertCache, copy_ns: int, guesses: Guesses | None = None,
+    times: ExpertTimes, passes: Passes, cache: ExpertCache, way: CopyWay, guesses: Guesses | None = None
 ) -> ExpertRun:  # fmt: skip
-    """All passes on one GPU.
+    """All passes on one GPU, to which copies of weights come on this way, one after the other.
 
-    copy_ns  of one expert to the GPU where nothing else is on the way
     Raises PolicyError for an evict policy that reads the time or is plain Python.
     """
     model = times.model
     most = int(passes.m.max(initial=1))
-    before, after = np.zeros(len(passes.layer)), np.zeros(len(passes.part))
+    copy_ns = copy_time(way, model.expert_bytes)
+    before, after, plain = np.zeros(len(passes.layer)), np.zeros(len(passes.part)), np.zeros(len(passes.layer), np.int64)
     for p, stack in enumerate(model.stacks):
         mine = passes.part == p
         given = (column[mine] for column in (passes.requests, passes.tokens, passes.context, passes.prompt))
         gate, behind = times.plain(stack, *given)
         before[mine[passes.of_pass]] = np.repeat(gate, stack.sparse)
         after[mine] = behind
+        plain[mine[passes.of_pass]] = model.turn_bytes(stack)
+    plain[passes.first[1:][passes.part == len(model.stacks) - 1] - 1] += model.head_bytes
+    plain *= cache.streams
     on_cpu = times.on_cpu(most) if cache.cpu else np.zeros(most + 1, np.int64)
     made = turn_tables(passes, before, after, times.experts(most), on_cpu, cache, copy_ns, model.experts, guesses)
+    made.turn["plain"][:-1] = [copy_time(way, int(size)) if size else 0 for size in plain]
     tiers = caches(cache, passes, model.sparse, model.experts, model.expert_bytes, copy_ns)
     ns = int(direct(x.replay)(tiers, made))
-    slots = cache.slots * (model.sparse if cache.apart else 1)
-    sizes = {
-        "plain weights": model.plain_bytes, "experts": slots * model.expert_bytes, "buffers": 2 * model.expert_bytes,
-        "keys and values": passes.kept * model.token_bytes, "context": int(times.machine.context.value),
-    }  # fmt: skip
     count = dict(zip(x.NAMES, made.count.tolist(), strict=True))
+    count["link_bytes"] = (count["copies"] + count["guessed"]) * model.expert_bytes + int(plain.sum())
     decode = (passes.tokens == 1) & (passes.part == len(model.stacks) - 1) & (passes.made > 0)
-    return ExpertRun(ns, made.ends.copy(), passes.made, decode, count, sizes, model.expert_bytes)
+    return ExpertRun(ns, made.ends.copy(), passes.made, decode, count)
+
+
+def copy_time(way: CopyWay, size: int) -> int:
+    """ns of a copy."""
+    return way.latency + round(size / way.rate)
 
 
 def turn_tables(
@@ -154,7 +159,7 @@ def _at_first(cache: ExpertCache, passes: Passes, units: int, experts: int) -> I
     """Units in the order in which they are taken in before all begins, as many as there is room for."""
     unit = np.arange(units)
     used = np.bincount(passes.unit, passes.m, minlength=units) if cache.start == "popular" else np.zeros(units)
-    order = np.lexsort((unit // experts, unit % experts, -used))
+    order = np.lexsort((unit // experts, np.zeros(units) if cache.start == "layers" else unit % experts, -used))
     if not cache.apart:
         return order[: cache.slots]
     rank = np.zeros(units, np.int64)

@@ -28,6 +28,7 @@ i4, i8, u1 = np.int32, np.int64, np.uint8
 TURN = record(
     [("use", i8), ("guess", i8),     # its first use, and its first guess; those of the next turn end them
      ("layer", i8),                  # among the layers with experts
+     ("plain", i8),                  # ns of the copy of its plain weights, which its work waits for; 0: they are there
      ("before", i8), ("after", i8),  # ns of plain work before the gate, and behind the experts
      ("ends", i8)]                   # 1 + the pass that ends with it, 0: none
 )  # fmt: skip
@@ -167,6 +168,11 @@ def replay(t: TierTables, x: ExpertTables) -> int:
     clock, link, guess, experts = 0, 0, 0, x.word[EXPERTS]
     for g in range(x.turn.size - 1):
         turn = x.turn[g]
+        if turn.plain > 0:
+            link = max(clock, link) + turn.plain
+            x.count[LINK_WAIT] += link - clock
+            x.count[LINK_NS] += turn.plain
+            clock = link
         gate = clock + turn.before
         guess, link = send_guesses(t, x, g, guess, gate, link)
         for i in range(turn.guess, x.turn[g + 1].guess):

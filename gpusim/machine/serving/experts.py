@@ -99,6 +99,16 @@ class ExpertModel:
         return 2 * numbers
 
     @property
+    def head_bytes(self) -> int:
+        """Of the matrix that scores the words."""
+        return 2 * self.width * self.vocabulary
+
+    def turn_bytes(self, stack: LayerStack) -> int:
+        """Of the weights but experts from behind one layer with experts to the next."""
+        numbers = sum(n * k for n, k in self.products(stack, True))
+        return 2 * (numbers + (stack.every - 1) * sum(n * k for n, k in self.products(stack, False)))
+
+    @property
     def token_bytes(self) -> int:
         """Of one token's keys and values, in the layers that keep them."""
         return 4 * self.stacks[-1].layers * self.kv_heads * self.head_size
