@@ -16,7 +16,7 @@ import typer
 from gpusim.base.errors import GpusimError
 from gpusim.cli import say
 from gpusim.cli.asked import experiment as asked_for
-from gpusim.cli.asked import serving_question
+from gpusim.cli.asked import question
 from gpusim.cli.options import (
     FORMATS,
     Experiment,
@@ -89,10 +89,11 @@ def verb(
     from gpusim.results.folder import has_result
     from gpusim.studies.monitoring.runs import RecordedRuns
 
-    if serving_question(experiment):
+    if what := question(experiment):
         if on or use or sets or uncertainty or log or metrics or dry_run or kernel_times:
-            raise GpusimError(f"'{experiment}' asks about services: it takes --out, --jobs, --force and --json alone")
-        return _services(experiment, out, jobs, force, json)
+            said = {"service": "services", "experts": "experts"}[what]
+            raise GpusimError(f"'{experiment}' asks about {said}: it takes --out, --jobs, --force and --json alone")
+        return (_services if what == "service" else _experts)(experiment, out, jobs, force, json)
     if metrics is None and metrics_scale:
         raise GpusimError("--metrics-scale is the clock of --metrics", hint="say where metrics go: --metrics metrics.om")
     drawn = chosen_formats(formats)
@@ -129,6 +130,13 @@ def _services(word: str, out: Path | None, jobs: int | None, force: bool, json: 
     from gpusim.experiment.pool import cores
 
     answer_question(word, out or Path("results") / Path(word).stem, jobs or cores(), force, json)
+    return 0
+
+
+def _experts(word: str, out: Path | None, jobs: int | None, force: bool, json: bool) -> int:
+    from gpusim.cli.verbs.experts import answer_question
+
+    answer_question(word, out or Path("results") / Path(word).stem, json=json)
     return 0
 
 

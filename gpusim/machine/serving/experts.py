@@ -168,10 +168,15 @@ class ExpertTimes:
         return float(max(self.machine.launch.eager.value, self.machine.launch.submit.value))
 
     def experts(self, most: int) -> I64:
-        """(most + 1,) ns of an expert on the GPU, for 0, 1, ... tokens; weights of few bits as if they had 16."""
+        """(most + 1,) ns of an expert on the GPU, for 0, 1, ... tokens.
+
+        Products are those of 16 bits; one token's, which are as long as reading the weights takes, shrink or grow with the bits,
+        and the others by as much.  Unpacking is not counted, nor that 32 bits are multiplied more slowly.
+        """
         m, model = np.arange(1.0, most + 1), self.model
         ns = self.operators.gemm("bf16", m, (2 if model.gated else 1) * model.hidden, model.width)
         ns = ns + self.operators.gemm("bf16", m, model.width, model.hidden)
+        ns = ns - ns[0] * (1 - model.bits / 16)
         ns = ns + self.operators.stream((6 if model.gated else 4) * model.hidden * m) + self.operators.stream(6 * model.width * m)
         return _whole(np.maximum(ns, _EXPERT_KERNELS * self.launch))
 
