@@ -40,7 +40,7 @@ def draw(asked: ExpertQuestion, rows: Rows) -> Figure:
     logarithmic(left, min(times) / 1.3, max(times) * 1.3, lambda ms: f"{ms:,.3g}", upright=True)
     right.set_ylim(-0.02, 1.02)
     best = min(rows, key=lambda row: row[TOKEN])
-    said = ", ".join(str(best[name]) for name in axes)
+    said = ", ".join(_word(name, best[name]) for name in axes)
     headline(figure, asked.question, f"Fastest: {said}, {best[TOKEN]:,.3g} ms a token.", strip=left.get_legend_handles_labels()[0])
     return figure
 
@@ -48,10 +48,17 @@ def draw(asked: ExpertQuestion, rows: Rows) -> Figure:
 def _panel(panel: Axes, rows: Rows, axes: dict[str, tuple[Any, ...]], over: str, value: str) -> None:
     others = [name for name in axes if name != over]
     places = {str(word): i for i, word in enumerate(axes.get(over, ("",)))}
+    ordered = all(word[:1].isdigit() for word in places)
     lines: dict[str, Rows] = {}
     for row in rows:
-        lines.setdefault(", ".join(str(row[name]) for name in others), []).append(row)
+        lines.setdefault(", ".join(_word(name, row[name]) for name in others), []).append(row)
     for name, mine in lines.items():
-        panel.plot([places[str(row.get(over, ""))] for row in mine], [row[value] for row in mine], marker="o", label=name or None)
-    panel.set_xticks(list(places.values()), list(places))
+        x, y = [places[str(row.get(over, ""))] for row in mine], [row[value] for row in mine]
+        panel.plot(x, y, marker="o", linestyle="-" if ordered else "", label=name or None)
+    panel.set_xticks(list(places.values()), [_word(over, word) for word in places])
     panel.set_xlabel(over)
+
+
+def _word(axis: str, value: Any) -> str:
+    """A value of an axis, where nothing is said as what it means."""
+    return str(value) or {"like": "lru", "cpu": "no CPU"}.get(axis, "none")

@@ -1,7 +1,7 @@
 """Run a model whose experts do not fit the GPU: time per token, hits, bytes over the link, and what limits it.
 
     gpusim experts --model mixtral-8x7b --machine rtx-4090 --bits 4 --evict lru,lfu,belady
-    gpusim experts --model mixtral-8x7b --machine a100-pcie-40gb --like fiddler
+    gpusim experts --model mixtral-8x7b --machine a100-pcie-40gb --like fiddler --cpu "2 TFLOP/s"
     gpusim experts --model mixtral-8x7b --machine rtx-4090 --routing recorded.txt.gz --cache "4 a layer" --guess gate
     gpusim experts expert_cache                               a shipped question: all combinations of its axes
 """
@@ -36,7 +36,7 @@ def verb(
     evict: Annotated[str, typer.Option(help="Which expert leaves, one policy or several: lru,lfu,belady; default: lru.")] = "",
     start: Annotated[str, typer.Option(help="What is there at first: first, layers, popular, empty.")] = "",
     guess: Annotated[str, typer.Option(help="Who is sent for ahead: none, gate(hit=0.8), exact, history.")] = "",
-    cpu: Annotated[bool | None, typer.Option("--cpu/--no-cpu", help="The CPU computes where its time is less than a copy's.")] = None,
+    cpu: Annotated[str, typer.Option(help="What its cores reach, '2 TFLOP/s': it computes where that is faster than a copy.")] = "",
     source_memory: Annotated[str, typer.Option("--from", help="Where experts come from: pinned, pageable, nvme.")] = "",
     bits: Annotated[int, typer.Option(help="Of a number of an expert's weights: 16, 8, 4, 3, 2; 32.")] = 16,
     memory: Annotated[float, typer.Option(help="Share of the GPU's memory that is used.", min=0.01, max=1.0)] = 0.9,
@@ -55,9 +55,9 @@ def verb(
     from gpusim.api.experts import experts
 
     given: dict[str, Any] = {
-        "routing": routing, "cache": cache, "start": start, "guess": guess, "source_memory": source_memory,
+        "routing": routing, "cache": cache, "start": start, "guess": guess, "cpu": cpu, "source_memory": source_memory,
     }  # fmt: skip
-    words = {name: value for name, value in given.items() if value} | ({} if cpu is None else {"cpu": cpu})
+    words = {name: value for name, value in given.items() if value}
     words |= {"batch": batch, "bits": bits, "memory": memory, "seed": seed, "use": tuple(use or ())}
     policies = [{"evict": name} for name in _BETWEEN.split(evict)] if evict else [{}]
     found = [experts(model, machine, like=like, **words | policy) for policy in policies]
@@ -106,5 +106,3 @@ def _show(found: list[ExpertAnswer]) -> None:
         who = f"{one.setup.spec.evict}: " if len(found) > 1 else ""
         typer.echo(f"\n{who}Limited by {one.limit()}.", nl=False)
     typer.echo("")
-    if first.setup.cache.cpu and first.setup.times.machine.host.compute is None:
-        typer.echo("The CPU's arithmetic has no number in the profile: its memory alone decides how long it takes.")

@@ -31,7 +31,8 @@ class ExpertCache:
     start    what it holds at first: the first experts of each layer, all experts of the first layers, those that the routing uses
              most, or none
     overlap  copies go on while the GPU computes; else each begins when the GPU has nothing more to do
-    cpu      an expert that is not there is computed by the CPU where that takes less than its copy
+    cpu      operations a second of the CPU, which computes an expert that is not there where that takes less than its copy; 0: it
+             computes none
     streams  plain weights are copied for each layer, too
     """
 
@@ -40,7 +41,7 @@ class ExpertCache:
     apart: bool = False
     start: Start = "first"
     overlap: bool = True
-    cpu: bool = False
+    cpu: float = 0.0
     streams: bool = False
 
 
@@ -102,8 +103,9 @@ def run_experts(
         plain[mine[passes.of_pass]] = model.turn_bytes(stack)
     plain[passes.first[1:][passes.part == len(model.stacks) - 1] - 1] += model.head_bytes
     plain *= cache.streams
-    on_cpu = times.on_cpu(most) if cache.cpu else np.zeros(most + 1, np.int64)
-    made = turn_tables(passes, before, after, times.experts(most), on_cpu, cache, copy_ns, model.experts, guesses)
+    on_cpu = times.on_cpu(most, cache.cpu) if cache.cpu else np.zeros(most + 1, np.int64)
+    of_tokens = (times.experts(most), on_cpu)
+    made = turn_tables(passes, before, after, of_tokens, cache, copy_ns, model.sparse, model.experts, guesses)
     made.turn["plain"][:-1] = [copy_time(way, int(size)) if size else 0 for size in plain]
     tiers = caches(cache, passes, model.sparse, model.experts, model.expert_bytes, copy_ns)
     ns = int(direct(x.replay)(tiers, made))
@@ -119,18 +121,21 @@ def copy_time(way: CopyWay, size: int) -> int:
 
 
 def turn_tables(
-    passes: Passes, before: F64, after: F64, gpu_ns: I64, cpu_ns: I64, cache: ExpertCache, copy_ns: int, experts: int,
+    passes: Passes, before: F64, after: F64, times: tuple[I64, I64], cache: ExpertCache, copy_ns: int, layers: int, experts: int,
     guesses: Guesses | None = None,
 ) -> x.ExpertTables:  # fmt: skip
-    """Turns with `before` (T,) and passes with `after` (P,) ns of plain work."""
-    turns, units = len(passes.layer), experts * (1 + int(passes.layer.max()))
+    """Turns with `before` (T,) and passes with `after` (P,) ns of plain work.
+
+    times  (most + 1,) ns of an expert by its tokens, on the GPU and on the CPU
+    """
+    turns, units = len(passes.layer), layers * experts
     widest = int(np.diff(passes.use).max(initial=1))
     guesses = guesses or no_guesses()
     made = filled(
         x.ExpertTables, {"units": units, "passes": len(passes.part), "widest": widest}, turn=table(turns + 1, x.TURN),
         tokens=passes.m.astype(np.int64), guess=guesses.unit.astype(np.int32), wanted=guesses.wanted.astype(np.int64),
-        issued=np.zeros(len(guesses.unit), np.int64), gpu_ns=gpu_ns, cpu_ns=cpu_ns,
-        word=np.array([experts, copy_ns, cache.overlap, cache.cpu], np.int64),
+        issued=np.zeros(len(guesses.unit), np.int64), gpu_ns=times[0], cpu_ns=times[1],
+        word=np.array([experts, copy_ns, cache.overlap, cache.cpu > 0], np.int64),
     )  # fmt: skip
     made.turn["use"], made.turn["layer"][:-1] = passes.use, passes.layer
     made.turn["guess"] = np.searchsorted(guesses.turn, np.arange(turns + 1))

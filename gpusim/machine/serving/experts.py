@@ -180,15 +180,13 @@ class ExpertTimes:
         ns = ns + self.operators.stream((6 if model.gated else 4) * model.hidden * m) + self.operators.stream(6 * model.width * m)
         return _whole(np.maximum(ns, _EXPERT_KERNELS * self.launch))
 
-    def on_cpu(self, most: int) -> I64:
-        """(most + 1,) ns of an expert on the CPU, its tokens' rows there and back with it.
-
-        Its weights come from the host's memory; the CPU's arithmetic bounds it where the profile has its rate.
+    def on_cpu(self, most: int, compute: float) -> I64:
+        """(most + 1,) ns of an expert on the CPU, whose cores reach so many operations a second, its tokens' rows there and back
+        with it.  No less than reading its weights from the host's memory takes.
         """
         m, host, link = np.arange(1.0, most + 1), self.machine.host, self.machine.link
-        ns = np.full(most, self.model.expert_bytes / host.bandwidth.value * 1e9)
-        if host.compute is not None:
-            ns = np.maximum(ns, 2.0 * self.model.expert_numbers * m / host.compute.value * 1e9)
+        read = self.model.expert_bytes / host.bandwidth.value * 1e9
+        ns = np.maximum(read, 2.0 * self.model.expert_numbers * m / compute * 1e9)
         rows = 2.0 * self.model.width * m
         ns = ns + rows / link.d2h.value * 1e9 + rows / link.h2d.value * 1e9 + 2 * link.latency_synchronised.value
         return _whole(ns)

@@ -51,7 +51,7 @@ class ExpertAxes:
     evict: Axis[str] | None = None
     start: Axis[Start] | None = None
     guess: Axis[str] | None = None
-    cpu: Axis[bool] | None = None
+    cpu: Axis[str] | None = None
     overlap: Axis[bool] | None = None
     plain: Axis[Literal["resident", "streamed"]] | None = None
     source_memory: Axis[Literal["pinned", "pageable", "nvme"]] | None = None

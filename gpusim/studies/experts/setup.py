@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from gpusim.base.calls import split
 from gpusim.base.errors import GpusimError, suggest
 from gpusim.base.text import join
-from gpusim.base.units import BYTES, parse, show_bytes
+from gpusim.base.units import BYTES, FLOPS, parse, show_bytes
 from gpusim.base.yaml import document
 from gpusim.engine.serving import expert_guesses as guesses
 from gpusim.engine.serving.expert_passes import Passes, passes_of
@@ -49,7 +49,8 @@ class ExpertSpec:
     evict    which leaves
     start    what is there at first: first (of each layer), layers (the first ones), popular (by this routing), empty
     guess    who is sent for ahead: none, gate (as recorded), gate(hit=0.8), exact, history
-    cpu      the CPU computes an expert where that takes less than its copy
+    cpu      "2 TFLOP/s", which its cores reach: the CPU computes an expert where that takes less than its copy; profile: as fast
+             as the machine's profile says; "": it computes none
     overlap  copies go on while the GPU computes
     plain    where all other weights are: resident on the GPU, or streamed to it for each layer
     source_memory  where experts come from: pinned or pageable host memory, nvme
@@ -68,7 +69,7 @@ class ExpertSpec:
     evict: str = "lru"
     start: Start = "first"
     guess: str = "none"
-    cpu: bool = False
+    cpu: str = ""
     overlap: bool = True
     plain: Literal["resident", "streamed"] = "resident"
     source_memory: Literal["pinned", "pageable", "nvme"] = "pinned"
@@ -187,11 +188,21 @@ def prepare(spec: ExpertSpec) -> ExpertSetup:
     left = spec.memory * profile.memory.capacity.value - sum(sizes.values())
     slots, apart = _slots(spec, model, profile, left)
     cache_ = ExpertCache(
-        slots, of(*spec.use).get("evict", spec.evict), apart, spec.start, spec.overlap, spec.cpu, spec.plain == "streamed"
+        slots, of(*spec.use).get("evict", spec.evict), apart, spec.start, spec.overlap, _compute(spec, profile), spec.plain == "streamed"
     )
     sizes["experts"] = slots * (model.sparse if apart else 1) * model.expert_bytes
     times = ExpertTimes(model, operator_model(profile, *TABLES, installed()))
     return ExpertSetup(spec, topology, times, routing, passes, cache_, sizes)
+
+
+def _compute(spec: ExpertSpec, profile: Profile) -> float:
+    """Operations a second of the CPU; 0: it computes none.  Raises GpusimError where nothing says how many."""
+    if spec.cpu != "profile":
+        return float(parse(spec.cpu, FLOPS)) if spec.cpu else 0.0
+    if profile.host.compute is None:
+        said = f"the profile '{profile.name}' does not say how fast the CPU's cores are, so experts have no time on it"
+        raise GpusimError(said, hint='say what they reach: cpu="2 TFLOP/s"')
+    return float(profile.host.compute.value)
 
 
 def _slots(spec: ExpertSpec, model: ExpertModel, profile: Profile, left: float) -> tuple[int, bool]:
