@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from gpusim.base.errors import GpusimError, suggest
@@ -38,6 +37,9 @@ def experts(model: str, machine: str, *, like: str = "", **words: Any) -> Expert
 
 
 def expert_question(word: str) -> tuple[ExpertQuestion, list[ExpertPoint]]:
-    """The question of a file, or of one that ships, and all combinations of its axes.  Raises ConfigError with file:line:col."""
+    """The question of a file, or of one that ships, and all combinations of its axes.
+
+    Raises ConfigError with file:line:col.
+    """
     asked = read(find.find("expert question", word, None))
     return asked, points(asked)

@@ -41,7 +41,8 @@ def draw(asked: ExpertQuestion, rows: Rows) -> Figure:
     right.set_ylim(-0.02, 1.02)
     best = min(rows, key=lambda row: row[TOKEN])
     said = ", ".join(_word(name, best[name]) for name in axes)
-    headline(figure, asked.question, f"Fastest: {said}, {best[TOKEN]:,.3g} ms a token.", strip=left.get_legend_handles_labels()[0])
+    answer = f"Fastest: {said}, {best[TOKEN]:,.3g} ms a token."
+    headline(figure, asked.question, answer, strip=left.get_legend_handles_labels()[0])
     return figure
 
 

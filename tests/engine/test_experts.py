@@ -28,10 +28,10 @@ def turns(*uses: tuple[int, dict[int, int]], experts: int = 4) -> Passes:
     unit = np.array([layer * experts + e for layer, chosen in uses for e in sorted(chosen)])
     m = np.array([chosen[e] for _, chosen in uses for e in sorted(chosen)])
     use = np.concatenate([[0], np.cumsum([len(chosen) for _, chosen in uses])])
-    one = np.ones(1)
+    one, none = np.ones(1), np.zeros(len(uses), np.int64)
     return Passes(
-        np.zeros(1, np.int64), one, one, one, one, np.array([0, len(uses)]), layers, np.zeros(len(uses), np.int64), use, unit, m,
-        (), np.ones(1, np.int64), np.ones(1, np.bool_), 1,
+        none[:1], one, one, one, one, np.array([0, len(uses)]), layers, none, use, unit, m, (), np.ones(1, np.int64),
+        np.ones(1, np.bool_), 1,
     )  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def ran(
     sizes = np.arange(int(passes.m.max()) + 1)
     made = turn_tables(
         passes, np.full(len(passes.layer), before), np.full(len(passes.part), after), (gpu * sizes, cpu * sizes), cache, COPY,
-        layers, experts, guesses,
+        (layers, experts), guesses,
     )  # fmt: skip
     made.turn["plain"][:-1] = plain
     ns = int(x.replay(caches(cache, passes, layers, experts, 7, COPY), made))
@@ -65,7 +65,7 @@ def test_experts_that_are_there_are_computed_one_after_the_other() -> None:
 
 @pytest.mark.hand_worked
 def test_copies_go_on_while_the_gpu_computes() -> None:
-    """Copies 5..105 and 105..205; of 150 ns each, computed 105..255 and 255..405.  One after the other: 5..105..255..355..505."""
+    """Copies 5..105 and 105..205; computed 105..255 and 255..405.  One after the other: 5..105..255..355..505."""
     asked = turns((0, {0: 1, 1: 1}))
     assert ran(asked, gpu=150, start="empty")[0] == 405
     assert ran(asked, gpu=150, start="empty", overlap=False)[0] == 505
@@ -199,9 +199,8 @@ def routing(choices: Any, sequence: Any, decoded: Any, guesses: Any = None, expe
 
 def test_passes_of_a_batch() -> None:
     """Two sequences, prompts of two and one token, then one and two tokens; two layers, one expert of four for a token."""
-    made = passes_of(
-        routing([[[0], [1]], [[0], [2]], [[3], [3]], [[1], [1]], [[1], [1]], [[2], [0]]], [0, 0, 0, 1, 1, 1], [0, 0, 1, 0, 1, 1]), 2
-    )
+    choices = [[[0], [1]], [[0], [2]], [[3], [3]], [[1], [1]], [[1], [1]], [[2], [0]]]
+    made = passes_of(routing(choices, [0, 0, 0, 1, 1, 1], [0, 0, 1, 0, 1, 1]), 2)
     assert made.requests.tolist() == [2, 2, 1] and made.tokens.tolist() == [1.5, 1, 1]
     assert made.context.tolist() == [1.5, 2.5, 3.5] and made.made.tolist() == [2, 2, 1]
     assert made.layer.tolist() == [0, 1] * 3 and made.first.tolist() == [0, 2, 4, 6]

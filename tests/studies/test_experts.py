@@ -1,4 +1,4 @@
-"""Models whose experts do not fit the GPU, in words: bytes of known models, what does not fit or is not there, shipped questions.
+"""Models whose experts do not fit the GPU, in words: bytes of known models, what does not fit, shipped questions.
 
 `python tests/studies/test_experts.py [NAME ...]` makes the golden files anew.
 """
@@ -64,7 +64,8 @@ def test_the_faster_the_link_the_less_the_cpu_is_worth() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "billions", "expert_mb"), [("mixtral-8x7b", 46.7, 352.3), ("nllb-moe-54b", 54.5, 67.1), ("switch-large-128", 26.3, 16.8)]
+    ("name", "billions", "expert_mb"),
+    [("mixtral-8x7b", 46.7, 352.3), ("nllb-moe-54b", 54.5, 67.1), ("switch-large-128", 26.3, 16.8)],
 )
 def test_models_have_the_weights_that_their_authors_count(name: str, billions: float, expert_mb: float) -> None:
     model = model_of(name)
@@ -75,9 +76,11 @@ def test_models_have_the_weights_that_their_authors_count(name: str, billions: f
 
 def test_streaming_takes_what_the_link_takes() -> None:
     """Every expert of every decoder layer and all else over PCIe: no faster than the bytes, and within a tenth of that."""
-    found = experts("mixtral-8x7b", "rtx-a5000", like="deepspeed", batch=32, routing="drawn(skew=0, sequences=32, prompt=8, output=8)")
+    routing = "drawn(skew=0, sequences=32, prompt=8, output=8)"
+    found = experts("mixtral-8x7b", "rtx-a5000", like="deepspeed", batch=32, routing=routing)
     model, way = found.setup.times.model, found.setup.way
-    least = (model.sparse * (model.experts * model.expert_bytes + model.turn_bytes(LayerStack(32))) + model.head_bytes) / way.rate
+    layer = model.experts * model.expert_bytes + model.turn_bytes(LayerStack(32))
+    least = (model.sparse * layer + model.head_bytes) / way.rate
     each = found.run.pass_ns[found.run.decode]
     assert (each > 0.98 * least).all() and (each < 1.1 * least).all()
     assert way.rate == pytest.approx(25.7)
@@ -110,7 +113,8 @@ def test_systems_run(name: str) -> None:
 
 def test_from_python_with_a_policy_of_ones_own(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
-    file.write_text("import gpusim\n\n@gpusim.policy.evict\ndef newest(last_use):\n    \"\"\"The last used leaves.\"\"\"\n    return -last_use\n")
+    body = "def newest(last_use):\n    'The last used leaves.'\n    return -last_use\n"
+    file.write_text(f"import gpusim\n\n@gpusim.policy.evict\n{body}")
     run = gpusim("experts", "--model", "mixtral-8x7b", "--machine", "rtx-a5000", "--evict", "newest,lru", "--use", str(file),
                  "--routing", SHORT, "--json")  # fmt: skip
     found = json.loads(run.stdout)
@@ -159,11 +163,13 @@ def test_a_question_is_checked(tmp_path: Path) -> None:
     file.write_text("question: What?\nexperts: {model: mixtral-8x7b, machine: rtx-a5000, cache: [8, 4 a layer], evicts: lru}\n")
     with pytest.raises(ConfigError, match=r"mine.yaml:2"):
         read(file)
-    file.write_text(f"question: What?\nexperts: {{model: mixtral-8x7b, machine: rtx-a5000, cache: [8, 4 a layer], routing: '{SHORT}'}}\n")
+    words = f"model: mixtral-8x7b, machine: rtx-a5000, cache: [8, 4 a layer], routing: '{SHORT}'"
+    file.write_text(f"question: What?\nexperts: {{{words}}}\n")
     assert "a valid expert question: 2 runs" in gpusim("validate", str(file)).stdout
     run = gpusim("run", str(file), "-o", str(tmp_path / "out"))
     assert "do not fit" in run.stdout
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["experts.pdf", "experts.png", "experts.svg", "summary.csv"]
+    written = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert written == ["experts.pdf", "experts.png", "experts.svg", "summary.csv"]
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from gpusim.programs.record.routing import record_routing
 from gpusim.programs.serving.routing import write
 
 LAYERS, EXPERTS, CHOSEN, WIDTH, HIDDEN, HEADS = 32, 8, 2, 64, 64, 4
-STEPS, BATCH, LENGTH, PROMPT, SEED = 400, 4, 192, 64, 0
+STEPS, BATCH, LENGTH, PROMPT, SEED = 160, 4, 128, 48, 0
 TRAINED = ("argparse", "ast", "calendar", "configparser", "csv", "datetime", "doctest", "dataclasses", "fractions", "inspect")
 RECORDED = ("textwrap", "shutil", "statistics", "tarfile")  # four texts of each
 
@@ -97,9 +97,10 @@ def main() -> None:
             print(f"step {step}: {loss.item():.3f} nats a byte, balance {balance.item():.2f}", flush=True)
     texts = [one[at : at + LENGTH] for one in text(RECORDED) for at in range(4000, 12000, 2000)]
     version = ".".join(map(str, sys.version_info[:2]))
+    trained = f"{STEPS} steps, {loss.item():.2f} nats a byte of Python {version}'s sources"
     routing = record_routing(
         model.eval(), [block.moe.gate for block in model.blocks], texts, chosen=CHOSEN, prompt=PROMPT,
-        source=f"tiny_moe.py, seed {SEED}, {STEPS} steps, {loss.item():.2f} nats a byte of Python {version}'s sources; not Mixtral",
+        source=f"tiny_moe.py, seed {SEED}, {trained}; not Mixtral",
     )  # fmt: skip
     write(routing, Path(__file__).with_name("tiny-moe.txt.gz"))
 

@@ -36,7 +36,7 @@ def verb(
     evict: Annotated[str, typer.Option(help="Which expert leaves, one policy or several: lru,lfu,belady; default: lru.")] = "",
     start: Annotated[str, typer.Option(help="What is there at first: first, layers, popular, empty.")] = "",
     guess: Annotated[str, typer.Option(help="Who is sent for ahead: none, gate(hit=0.8), exact, history.")] = "",
-    cpu: Annotated[str, typer.Option(help="What its cores reach, '2 TFLOP/s': it computes where that is faster than a copy.")] = "",
+    cpu: Annotated[str, typer.Option(help="What its cores reach, '2 TFLOP/s': it computes what takes a copy longer.")] = "",
     source_memory: Annotated[str, typer.Option("--from", help="Where experts come from: pinned, pageable, nvme.")] = "",
     bits: Annotated[int, typer.Option(help="Of a number of an expert's weights: 16, 8, 4, 3, 2; 32.")] = 16,
     memory: Annotated[float, typer.Option(help="Share of the GPU's memory that is used.", min=0.01, max=1.0)] = 0.9,
@@ -51,7 +51,7 @@ def verb(
         return
     for name, value in (("model", model), ("machine", machine)):
         if not value:
-            raise GpusimError(f"a cache of experts needs --{name}, or a file that asks a question", hint="gpusim experts --help")
+            raise GpusimError(f"a run of experts needs --{name}, or a file that asks a question", hint="gpusim experts --help")
     from gpusim.api.experts import experts
 
     given: dict[str, Any] = {
@@ -97,9 +97,10 @@ def _show(found: list[ExpertAnswer]) -> None:
     first = found[0]
     spec, model, routing = first.setup.spec, first.setup.times.model, first.setup.routing
     batch = "one sequence" if spec.batch == 1 else f"{spec.batch} sequences"
+    how = f"recorded routing ({routing.source})" if routing.recorded else "drawn routing"
     typer.echo(
         f"{spec.model} on {spec.machine}, {batch} at a time: {model.sparse} layers of {model.experts} experts of "
-        f"{model.expert_bytes / 1e6:,.1f} MB, {model.chosen} for a token; {'recorded' if routing.recorded else 'drawn'} routing\n"
+        f"{model.expert_bytes / 1e6:,.1f} MB, {model.chosen} for a token; {how}\n"
     )
     emit([{"evict": one.setup.spec.evict, **numbers_of(one)} for one in found])
     for one in found:

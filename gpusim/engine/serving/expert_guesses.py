@@ -45,7 +45,7 @@ def _sorted(turn: I64, unit: I64, wanted: I64) -> Guesses:
 
 
 def by_gate(passes: Passes, experts: int, hit: float, ahead: int = 1, seed: int = 0) -> Guesses:
-    """`ahead` layers ahead each expert that will be used is guessed with probability `hit`, else one of the others of its layer."""
+    """`ahead` layers ahead each expert that will be used is guessed with probability `hit`, else another one of its layer."""
     turn = np.repeat(np.arange(len(passes.layer)), np.diff(passes.use))
     made = turn - ahead
     same = (made >= 0) & (passes.of_pass[np.maximum(made, 0)] == passes.of_pass[turn])

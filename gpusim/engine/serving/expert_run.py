@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -28,11 +28,9 @@ Start = Literal["first", "layers", "popular", "empty"]
 class ExpertCache:
     """slots    experts that it holds: of each layer where `apart`, else of all together
     evict    which of them leaves; time is the place among all uses, so it may foresee
-    start    what it holds at first: the first experts of each layer, all experts of the first layers, those that the routing uses
-             most, or none
+    start    what it holds at first: the first experts of each layer, all of the first layers, those used most, or none
     overlap  copies go on while the GPU computes; else each begins when the GPU has nothing more to do
-    cpu      operations a second of the CPU, which computes an expert that is not there where that takes less than its copy; 0: it
-             computes none
+    cpu      operations a second of the CPU, which computes an expert that is not there where its copy takes longer; 0: none
     streams  plain weights are copied for each layer, too
     """
 
@@ -78,7 +76,8 @@ class ExpertRun:
             "uses": uses, "hit_share": self.count["here"] / max(uses, 1), "late_share": self.count["late"] / max(uses, 1),
             "cpu_share": self.count["on_cpu"] / max(uses, 1), "link_bytes": self.count["link_bytes"],
             "guessed": self.count["guessed"], "guessed_right": self.count["guessed_right"],
-            "gpu_share": self.count["gpu_ns"] / max(self.ns, 1), "link_wait_share": self.count["link_wait_ns"] / max(self.ns, 1),
+            "gpu_share": self.count["gpu_ns"] / max(self.ns, 1),
+            "link_wait_share": self.count["link_wait_ns"] / max(self.ns, 1),
             "cpu_wait_share": self.count["cpu_wait_ns"] / max(self.ns, 1),
         }  # fmt: skip
 
@@ -105,7 +104,7 @@ def run_experts(
     plain *= cache.streams
     on_cpu = times.on_cpu(most, cache.cpu) if cache.cpu else np.zeros(most + 1, np.int64)
     of_tokens = (times.experts(most), on_cpu)
-    made = turn_tables(passes, before, after, of_tokens, cache, copy_ns, model.sparse, model.experts, guesses)
+    made = turn_tables(passes, before, after, of_tokens, cache, copy_ns, (model.sparse, model.experts), guesses)
     made.turn["plain"][:-1] = [copy_time(way, int(size)) if size else 0 for size in plain]
     tiers = caches(cache, passes, model.sparse, model.experts, model.expert_bytes, copy_ns)
     ns = int(direct(x.replay)(tiers, made))
@@ -121,21 +120,22 @@ def copy_time(way: CopyWay, size: int) -> int:
 
 
 def turn_tables(
-    passes: Passes, before: F64, after: F64, times: tuple[I64, I64], cache: ExpertCache, copy_ns: int, layers: int, experts: int,
+    passes: Passes, before: F64, after: F64, times: tuple[I64, I64], cache: ExpertCache, copy_ns: int, shape: tuple[int, int],
     guesses: Guesses | None = None,
 ) -> x.ExpertTables:  # fmt: skip
     """Turns with `before` (T,) and passes with `after` (P,) ns of plain work.
 
     times  (most + 1,) ns of an expert by its tokens, on the GPU and on the CPU
+    shape  layers with experts, and experts of each
     """
-    turns, units = len(passes.layer), layers * experts
+    turns, units = len(passes.layer), shape[0] * shape[1]
     widest = int(np.diff(passes.use).max(initial=1))
     guesses = guesses or no_guesses()
     made = filled(
         x.ExpertTables, {"units": units, "passes": len(passes.part), "widest": widest}, turn=table(turns + 1, x.TURN),
         tokens=passes.m.astype(np.int64), guess=guesses.unit.astype(np.int32), wanted=guesses.wanted.astype(np.int64),
         issued=np.zeros(len(guesses.unit), np.int64), gpu_ns=times[0], cpu_ns=times[1],
-        word=np.array([experts, copy_ns, cache.overlap, cache.cpu > 0], np.int64),
+        word=np.array([shape[1], copy_ns, cache.overlap, cache.cpu > 0], np.int64),
     )  # fmt: skip
     made.turn["use"], made.turn["layer"][:-1] = passes.use, passes.layer
     made.turn["guess"] = np.searchsorted(guesses.turn, np.arange(turns + 1))

@@ -1,7 +1,7 @@
-"""Experts of a model that does not fit the GPU: layer after layer, which are there, which come over the link, which the CPU computes.
+"""Experts of a model that does not fit the GPU: which are there, which come over the link, which the CPU computes.
 
-A unit is one expert of one layer.  The caches are tiers (`tiers`), one for each layer or one for all, and a place is a use of an
-expert by a layer at work; an evict policy is told and asked as a tier's is.  A layer at work is a *turn*:
+A unit is one expert of one layer.  The caches are tiers (`tiers`), one for each layer or one for all, and a place is a use of
+an expert by a layer at work; an evict policy is told and asked as a tier's is.  A layer at work is a *turn*:
 
     gate   the turn's plain work is done: attention, what lies between this layer and the one before, and the gate
     here   experts in the cache are computed one after the other
@@ -9,7 +9,8 @@ expert by a layer at work; an evict policy is told and asked as a tier's is.  A 
     absent copies begin at the gate, in order, and each expert is computed when it has come; or the CPU computes it
 
 An expert that a turn uses stays until the turn is over.  One for which the cache has no room is copied into one of two buffers.
-Guesses are copied in their order when the link has nothing else to do, if their cache has room; one whose turn is over is dropped.
+Guesses are copied in their order when the link has nothing else to do, if their cache has room; one whose turn is over is
+dropped.
 """
 
 from __future__ import annotations
@@ -36,10 +37,13 @@ TURN = record(
 # Words: experts of a layer; ns of a copy; whether copies go on while the GPU computes; whether the CPU may compute.
 EXPERTS, COPY, OVERLAP, CPU, WORDS = range(5)
 # Counts, of uses and of guesses, and ns of the GPU at work, of its waits for the link and for the CPU, and of the link at work.
-HERE, LATE, ABSENT_USES, ON_CPU, COPIES, GUESSED, GUESSED_RIGHT, NO_ROOM, GPU_NS, LINK_WAIT, CPU_WAIT, LINK_NS, CPU_NS, COUNTS = range(14)
+(
+    HERE, LATE, ABSENT_USES, ON_CPU, COPIES, GUESSED, GUESSED_RIGHT, NO_ROOM, GPU_NS, LINK_WAIT, CPU_WAIT, LINK_NS, CPU_NS,
+    COUNTS,
+) = range(14)  # fmt: skip
 NAMES = (
-    "here", "late", "absent", "on_cpu", "copies", "guessed", "guessed_right", "no_room", "gpu_ns", "link_wait_ns", "cpu_wait_ns",
-    "link_ns", "cpu_ns",
+    "here", "late", "absent", "on_cpu", "copies", "guessed", "guessed_right", "no_room", "gpu_ns", "link_wait_ns",
+    "cpu_wait_ns", "link_ns", "cpu_ns",
 )  # fmt: skip
 
 
@@ -84,7 +88,7 @@ def fetch(t: TierTables, x: ExpertTables, unit: int, ends: int) -> bool:
 
 @outlined
 def send_guesses(t: TierTables, x: ExpertTables, g: int, first: int, gate: int, link: int) -> tuple[int, int]:
-    """Copies of guesses from `first` on that begin before the gate of turn g: (the first that has not, when the link is free)."""
+    """Guesses from `first` on whose copies begin before the gate of turn g: (the first that has not, when the link is free)."""
     while first < x.turn[g].guess:
         ends, unit = max(link, x.issued[first]) + x.word[COPY], x.guess[first]
         if ends - x.word[COPY] >= gate:

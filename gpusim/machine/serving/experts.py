@@ -27,12 +27,12 @@ DATA = Path(__file__).parent / "data" / "expert_models.yaml"
 BITS = (2, 3, 4, 8, 16, 32)
 """Of a number of an expert's weights."""
 _LAYER_KERNELS, _EXPERT_KERNELS = 10, 4
-"""Launches of a plain layer (`build`), of which attention has the half; of an expert: two or three products, activation, sum."""
+"""Launches of a plain layer (as in `build`), and of an expert: two products, activation, sum."""
 
 
 @dataclass(frozen=True)
 class LayerStack:
-    """So many layers, every `every`-th with experts, the last of each `every`; `cross`: they attend to what an encoder has made."""
+    """So many layers, every `every`-th with experts; `cross`: they attend to what an encoder has made."""
 
     layers: int
     every: int = 1
@@ -51,7 +51,7 @@ class ExpertModel:
     hidden   inner width of an expert; dense: of a feed-forward part without experts; shared: of an expert that every token has
     stacks   the decoder, or encoder and decoder
     gated    three matrices in a feed-forward part instead of two
-    bits     of a number of an expert's weights; all other weights have 16
+    bits     of a number of an expert's weights; all other weights have 16, or 32 as well
     """
 
     name: str
@@ -89,6 +89,11 @@ class ExpertModel:
         return self.expert_numbers * self.bits // 8
 
     @property
+    def plain_size(self) -> int:
+        """Bytes of a weight that is no expert's."""
+        return max(self.bits // 8, 2)
+
+    @property
     def plain_bytes(self) -> int:
         """Of all weights but experts; embedding and head are two matrices, or one where there is an encoder."""
         numbers = self.width * self.vocabulary * (1 if len(self.stacks) > 1 else 2)
@@ -96,17 +101,17 @@ class ExpertModel:
             for sparse, layers in ((True, stack.sparse), (False, stack.layers - stack.sparse)):
                 numbers += layers * sum(n * k for n, k in self.products(stack, sparse))
                 numbers += layers * 2 * self.width * self.kv_heads * self.head_size * stack.cross  # of the encoder's tokens
-        return 2 * numbers
+        return self.plain_size * numbers
 
     @property
     def head_bytes(self) -> int:
         """Of the matrix that scores the words."""
-        return 2 * self.width * self.vocabulary
+        return self.plain_size * self.width * self.vocabulary
 
     def turn_bytes(self, stack: LayerStack) -> int:
         """Of the weights but experts from behind one layer with experts to the next."""
         numbers = sum(n * k for n, k in self.products(stack, True))
-        return 2 * (numbers + (stack.every - 1) * sum(n * k for n, k in self.products(stack, False)))
+        return self.plain_size * (numbers + (stack.every - 1) * sum(n * k for n, k in self.products(stack, False)))
 
     @property
     def token_bytes(self) -> int:
@@ -170,19 +175,20 @@ class ExpertTimes:
     def experts(self, most: int) -> I64:
         """(most + 1,) ns of an expert on the GPU, for 0, 1, ... tokens.
 
-        Products are those of 16 bits; one token's, which are as long as reading the weights takes, shrink or grow with the bits,
-        and the others by as much.  Unpacking is not counted, nor that 32 bits are multiplied more slowly.
+        Products are those of 16 bits; one token's, which take as long as reading the weights, shrink or grow with the bits, and
+        the others by as much.  Unpacking is not counted, nor that 32 bits are multiplied more slowly.
         """
         m, model = np.arange(1.0, most + 1), self.model
         ns = self.operators.gemm("bf16", m, (2 if model.gated else 1) * model.hidden, model.width)
         ns = ns + self.operators.gemm("bf16", m, model.width, model.hidden)
         ns = ns - ns[0] * (1 - model.bits / 16)
-        ns = ns + self.operators.stream((6 if model.gated else 4) * model.hidden * m) + self.operators.stream(6 * model.width * m)
+        ns = ns + self.operators.stream((6 if model.gated else 4) * model.hidden * m)
+        ns = ns + self.operators.stream(6 * model.width * m)
         return _whole(np.maximum(ns, _EXPERT_KERNELS * self.launch))
 
     def on_cpu(self, most: int, compute: float) -> I64:
-        """(most + 1,) ns of an expert on the CPU, whose cores reach so many operations a second, its tokens' rows there and back
-        with it.  No less than reading its weights from the host's memory takes.
+        """(most + 1,) ns of an expert on the CPU, whose cores reach so many operations a second; its tokens' rows go there and
+        back.  No less than reading its weights from the host's memory takes.
         """
         m, host, link = np.arange(1.0, most + 1), self.machine.host, self.machine.link
         read = self.model.expert_bytes / host.bandwidth.value * 1e9
@@ -192,8 +198,8 @@ class ExpertTimes:
         return _whole(ns)
 
     def plain(self, stack: LayerStack, requests: F64, tokens: F64, context: F64, prompt: F64) -> tuple[F64, F64]:
-        """(P,) passes of so many requests with so many tokens each, the last of which sees `context` tokens: ns before the gate of
-        a layer with experts, beginning where the experts of the one before end; ns behind the last experts, the head with it.
+        """(P,) passes of so many requests with so many tokens each, the last of which sees `context` tokens: ns before the gate
+        of a layer with experts, from the end of the experts before; ns behind the last experts, the head with it.
         """
         sparse, dense = (self._layer(stack, kind, requests, tokens, context, prompt) for kind in (True, False))
         before = sparse + (stack.every - 1) * dense

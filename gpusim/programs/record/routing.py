@@ -29,7 +29,7 @@ def record_routing(
     """
     experts = {gate.out_features for gate in gates}
     if len(experts) != 1 or not gates:
-        raise GpusimError(f"gates have {sorted(experts)} experts: one number is needed", hint="name the gates of all layers, once")
+        raise GpusimError(f"gates have {sorted(experts)} experts: one number is needed", hint="name each layer's gate once")
     read: list[tuple[nn.Module, Tensor]] = []
     handles = [gate.register_forward_pre_hook(lambda module, given: read.append((module, given[0]))) for gate in gates]
     choices, guesses, sequence, decoded = [], [], [], []

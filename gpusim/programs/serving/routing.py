@@ -82,7 +82,7 @@ def routing_of(word: str, layers: tuple[int, ...], experts: int, chosen: int) ->
     shape = (found.choices[0].shape[1], found.experts, found.choices[0].shape[2])
     if shape != (layers[0], experts, chosen):
         said = "it is of {} layers with {} experts, {} chosen; the model has {}, {} and {}"
-        raise TraceError(said.format(*shape, layers[0], experts, chosen), word, hint="record that model, or draw: drawn(skew=1)")
+        raise TraceError(said.format(*shape, layers[0], experts, chosen), word, hint="record that model, or drawn(skew=1)")
     return found
 
 
@@ -161,7 +161,7 @@ def read(path: Path) -> ExpertRouting:
         token, _, guessed = line.partition(">")
         words = token.split()
         if len(words) != 2 + layers or not words[0].isdecimal() or words[1] not in ("p", "d"):
-            raise TraceError(f"a token is its sequence, p or d, and the choices of {layers} layers", where, hint=f"'{line[:60]}'")
+            raise TraceError(f"a token is its sequence, p or d, and the choices of {layers} layers", where, f"'{line[:60]}'")
         sequence.append(int(words[0]))
         decoded.append(words[1] == "d")
         _order(sequence, decoded, where)

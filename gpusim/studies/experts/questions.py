@@ -8,7 +8,7 @@
       cache: [10 %, 50 %, 100 %]
       evict: [lru, belady]
 
-The keys of `experts` are those of `setup.ExpertSpec`, and `like`, a system whose words go behind those that have one value or more.
+The keys of `experts` are those of `setup.ExpertSpec`, and `like`: a system whose words are taken where the file has none.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ def numbers_of(answer: ExpertAnswer) -> dict[str, Any]:
     row = {
         "slots": numbers["slots"], "tokens/s": numbers["tokens_per_s"], "token [ms]": numbers["token_ns"] / 1e6,
         "token p99 [ms]": numbers["token_p99_ns"] / 1e6, "hit": numbers["hit_share"], "late": numbers["late_share"],
-        "on CPU": numbers["cpu_share"], "link [GB]": numbers["link_bytes"] / 1e9, "GPU memory [GB]": numbers["memory_bytes"] / 1e9,
+        "on CPU": numbers["cpu_share"], "link [GB]": numbers["link_bytes"] / 1e9,
+        "GPU memory [GB]": numbers["memory_bytes"] / 1e9,
     }  # fmt: skip
     return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in row.items()}
 

@@ -49,8 +49,8 @@ class ExpertSpec:
     evict    which leaves
     start    what is there at first: first (of each layer), layers (the first ones), popular (by this routing), empty
     guess    who is sent for ahead: none, gate (as recorded), gate(hit=0.8), exact, history
-    cpu      "2 TFLOP/s", which its cores reach: the CPU computes an expert where that takes less than its copy; profile: as fast
-             as the machine's profile says; "": it computes none
+    cpu      "2 TFLOP/s", which its cores reach: the CPU computes an expert where its copy takes longer; profile: as fast as the
+             machine's profile says; "": it computes none
     overlap  copies go on while the GPU computes
     plain    where all other weights are: resident on the GPU, or streamed to it for each layer
     source_memory  where experts come from: pinned or pageable host memory, nvme
@@ -180,16 +180,16 @@ def prepare(spec: ExpertSpec) -> ExpertSetup:
     guess_of(spec.guess)
     routing = routing_of(spec.routing, layers, model.experts, model.chosen)
     passes = passes_of(routing, spec.batch, spec.uses == "all")
-    resident = model.plain_bytes if spec.plain == "resident" else 2 * max(map(model.turn_bytes, model.stacks)) + model.head_bytes
+    streamed = 2 * max(map(model.turn_bytes, model.stacks)) + model.head_bytes
     sizes = {
-        "plain weights": resident, "keys and values": passes.kept * model.token_bytes, "buffers": 2 * model.expert_bytes,
+        "plain weights": streamed if spec.plain == "streamed" else model.plain_bytes,
+        "keys and values": passes.kept * model.token_bytes, "buffers": 2 * model.expert_bytes,
         "context": int(profile.context.value),
     }  # fmt: skip
     left = spec.memory * profile.memory.capacity.value - sum(sizes.values())
     slots, apart = _slots(spec, model, profile, left)
-    cache_ = ExpertCache(
-        slots, of(*spec.use).get("evict", spec.evict), apart, spec.start, spec.overlap, _compute(spec, profile), spec.plain == "streamed"
-    )
+    evict, streams = of(*spec.use).get("evict", spec.evict), spec.plain == "streamed"
+    cache_ = ExpertCache(slots, evict, apart, spec.start, spec.overlap, _compute(spec, profile), streams)
     sizes["experts"] = slots * (model.sparse if apart else 1) * model.expert_bytes
     times = ExpertTimes(model, operator_model(profile, *TABLES, installed()))
     return ExpertSetup(spec, topology, times, routing, passes, cache_, sizes)
@@ -246,7 +246,7 @@ class ExpertAnswer:
         """What takes the most time."""
         found = self.metrics()
         shares = {
-            "copies of experts over the link": found["link_wait_share"], "experts that the CPU computes": found["cpu_wait_share"],
+            "copies over the link": found["link_wait_share"], "experts that the CPU computes": found["cpu_wait_share"],
             "the GPU's own work": found["gpu_share"],
         }  # fmt: skip
         worst = max(shares, key=lambda name: shares[name])
