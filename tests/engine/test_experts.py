@@ -117,6 +117,13 @@ def test_a_guess_that_has_not_begun_is_fetched_like_any_other() -> None:
 
 
 @pytest.mark.hand_worked
+def test_what_is_guessed_and_there_is_not_evicted_for_another_guess() -> None:
+    """One slot a layer, which has expert 0: both are guessed, 0 stays, and 1 goes through a buffer at 20..120."""
+    ns, count = ran(turns((0, {0: 1}), (1, {0: 1, 1: 1})), slots=1, apart=True, guesses=guess((0, 5, 1), (0, 4, 1)))
+    assert (ns, count["here"], count["guessed"], count["no_room"]) == (130, 2, 0, 2)
+
+
+@pytest.mark.hand_worked
 def test_needs_go_before_guesses() -> None:
     """At the first gate (5) a copy that is needed goes 5..105, the guess behind it 105..205; the second gate is at 120."""
     ns, _ = ran(turns((0, {3: 1}), (1, {3: 1})), slots=4, guesses=guess((0, 7, 1)))

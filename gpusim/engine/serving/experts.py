@@ -8,7 +8,8 @@ an expert by a layer at work; an evict policy is told and asked as a tier's is. 
     late   so are those that a guess has sent for, each when it has come
     absent copies begin at the gate, in order, and each expert is computed when it has come; or the CPU computes it
 
-An expert that a turn uses stays until the turn is over.  One for which the cache has no room is copied into one of two buffers.
+An expert that a turn uses, or is guessed to use, stays until the turn is over.  One for which the cache has no room is copied
+into one of two buffers.
 Guesses are copied in their order when the link has nothing else to do, if their cache has room; one whose turn is over is
 dropped.
 """
@@ -181,6 +182,8 @@ def replay(t: TierTables, x: ExpertTables) -> int:
         guess, link = send_guesses(t, x, g, guess, gate, link)
         for i in range(turn.guess, x.turn[g + 1].guess):
             x.issued[i] = gate
+            if t.where[cache_of(t, x, x.guess[i]), x.guess[i]] != ABSENT:
+                t.held[cache_of(t, x, x.guess[i]), x.guess[i]] = 1
         look(t, x, g, gate)
         clock, link = compute(t, x, g, gate, link)
         for unit in range(turn.layer * experts, (turn.layer + 1) * experts):

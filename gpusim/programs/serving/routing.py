@@ -31,6 +31,7 @@ import numpy.typing as npt
 from gpusim.base.calls import split
 from gpusim.base.errors import GpusimError, TraceError, suggest
 from gpusim.base.files import write_atomic
+from gpusim.base.yaml import find
 
 I16 = npt.NDArray[np.int16]
 I32 = npt.NDArray[np.int32]
@@ -70,13 +71,14 @@ class ExpertRouting:
 
 
 def routing_of(word: str, layers: tuple[int, ...], experts: int, chosen: int) -> ExpertRouting:
-    """Drawn for a model of these layers with experts per part, or from a file, which has to be of such a model.
+    """Drawn for a model of these layers with experts per part, or from a file, which has to be of such a model, or a shipped one.
 
     Raises GpusimError; TraceError with file:line.
     """
     if word.strip().startswith("drawn"):
         return drawn(word, layers, experts, chosen)
-    found = read(Path(word))
+    shipped = [folder / "routing" / f"{word}.txt.gz" for folder in find.folders("trace")]
+    found = read(next((path for path in (Path(word), *shipped) if path.is_file()), Path(word)))
     if len(layers) > 1:
         raise TraceError("it has the routing of a decoder, and the model has an encoder", word, hint="drawn(skew=1)")
     shape = (found.choices[0].shape[1], found.experts, found.choices[0].shape[2])
@@ -149,7 +151,7 @@ def read(path: Path) -> ExpertRouting:
             lines = file.read().splitlines()
     except (OSError, UnicodeDecodeError, EOFError) as error:
         said = f"there is no file of a routing '{path}'" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
-        raise TraceError(said, "" if isinstance(error, FileNotFoundError) else str(path), "drawn(skew=1)") from None
+        raise TraceError(said, "" if isinstance(error, FileNotFoundError) else str(path), "drawn(skew=1), or tiny-moe") from None
     if not lines or lines[0].strip() != HEAD:
         raise TraceError("it does not begin with the head of a routing", f"{path}:1", f"its first line is '{HEAD}'")
     experts, layers, chosen, source = _second(lines[1] if len(lines) > 1 else "", f"{path}:2")
