@@ -20,6 +20,7 @@ from gpusim.api.experts import expert_question, experts
 from gpusim.base.errors import ConfigError, GpusimError
 from gpusim.base.yaml import find
 from gpusim.machine.serving.experts import LayerStack
+from gpusim.studies.experts import published
 from gpusim.studies.experts.questions import read
 from gpusim.studies.experts.setup import ExpertSpec, model_of, prepare, systems
 
@@ -47,12 +48,14 @@ def test_golden_numbers(name: str) -> None:
 
 @pytest.mark.slow
 def test_fewer_experts_on_the_gpu_are_slower_and_who_foresees_is_fastest() -> None:
-    for policy in ("lru", "lfu", "belady"):
-        mine = [row for row in rows("expert_cache") if row["evict"] == policy]
-        assert [row["token [ms]"] for row in mine] == sorted(row["token [ms]"] for row in mine)
-        assert mine[0]["hit"] == 1 and mine[0]["link [GB]"] == 0
-    by = {(row["cache"], row["evict"]): row["token [ms]"] for row in rows("expert_cache")}
-    assert all(by[cache, "belady"] <= min(by[cache, "lru"], by[cache, "lfu"]) for cache, _ in by)
+    by: dict[Any, list[float]] = {}
+    for row in rows("expert_cache"):
+        by.setdefault((row["routing"], row["evict"]), []).append(row["token [ms]"])
+        assert row["cache"] != "100 %" or (row["hit"], row["link [GB]"]) == (1, 0)
+    assert len(by) == 4 and all(times == sorted(times) for times in by.values())
+    for (routing, evict), times in by.items():
+        if evict == "lru":
+            assert all(foreseen <= time for foreseen, time in zip(by[routing, "belady"], times, strict=True))
 
 
 @pytest.mark.slow
@@ -101,6 +104,18 @@ def test_encoder_and_decoder_use_experts_of_their_own() -> None:
     first = setup.passes.layer[setup.passes.first[:-1]]
     assert first.tolist() == ([0] + [6] * 8) * 2
     assert np.isfinite(setup.run().metrics()["token_ns"])
+
+
+@pytest.mark.slow
+@pytest.mark.oracle
+def test_what_streams_is_as_published_where_the_bytes_are_known() -> None:
+    """Mixtral in 16 bits over PCIe 4, and how a batch changes the bytes of a step; the others are shown, not scored."""
+    row = next(row for row in published.rows() if (row["like"], row["model"]) == ("deepspeed", "mixtral-8x7b"))
+    assert row["said"]["pinned"] == pytest.approx(row["step_s"], rel=0.15)
+    ratio = {name: (known, said) for name, known, said in published.ratios()}
+    for name in ("accelerate, mixtral-8x7b", "deepspeed, nllb-moe-54b", "deepspeed, switch-large-128"):
+        assert ratio[name][1] == pytest.approx(ratio[name][0], rel=0.15)
+    assert published.table().count("| mixtral-8x7b |") == 6
 
 
 @pytest.mark.parametrize("name", sorted(systems()))

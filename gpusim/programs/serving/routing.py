@@ -71,7 +71,7 @@ class ExpertRouting:
 
 
 def routing_of(word: str, layers: tuple[int, ...], experts: int, chosen: int) -> ExpertRouting:
-    """Drawn for a model of these layers with experts per part, or from a file, which has to be of such a model, or a shipped one.
+    """Drawn for a model of these layers with experts per part, or from a file of such a model, or a shipped one by its name.
 
     Raises GpusimError; TraceError with file:line.
     """
@@ -150,8 +150,9 @@ def read(path: Path) -> ExpertRouting:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
             lines = file.read().splitlines()
     except (OSError, UnicodeDecodeError, EOFError) as error:
-        said = f"there is no file of a routing '{path}'" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
-        raise TraceError(said, "" if isinstance(error, FileNotFoundError) else str(path), "drawn(skew=1), or tiny-moe") from None
+        if isinstance(error, FileNotFoundError):
+            raise TraceError(f"there is no file of a routing '{path}'", hint="drawn(skew=1), or tiny-moe") from None
+        raise TraceError(f"cannot be read: {error}", str(path)) from None
     if not lines or lines[0].strip() != HEAD:
         raise TraceError("it does not begin with the head of a routing", f"{path}:1", f"its first line is '{HEAD}'")
     experts, layers, chosen, source = _second(lines[1] if len(lines) > 1 else "", f"{path}:2")
