@@ -91,9 +91,9 @@ def verb(
 
     if what := question(experiment):
         if on or use or sets or uncertainty or log or metrics or dry_run or kernel_times:
-            said = {"service": "services", "experts": "experts"}[what]
-            raise GpusimError(f"'{experiment}' asks about {said}: it takes --out, --jobs, --force and --json alone")
-        return (_services if what == "service" else _experts)(experiment, out, jobs, force, json)
+            about = f"{what.removesuffix('s')}s"
+            raise GpusimError(f"'{experiment}' asks about {about}: it takes --out, --jobs, --force and --json alone")
+        return _answered(what, experiment, out, jobs, force, json)
     if metrics is None and metrics_scale:
         raise GpusimError("--metrics-scale is the clock of --metrics", hint="say where metrics go: --metrics metrics.om")
     drawn = chosen_formats(formats)
@@ -125,18 +125,15 @@ def verb(
     return code
 
 
-def _services(word: str, out: Path | None, jobs: int | None, force: bool, json: bool) -> int:
-    from gpusim.cli.verbs.serve import answer_question
+def _answered(what: str, word: str, out: Path | None, jobs: int | None, force: bool, json: bool) -> int:
+    from gpusim.cli.verbs import experts, serve
     from gpusim.experiment.pool import cores
 
-    answer_question(word, out or Path("results") / Path(word).stem, jobs or cores(), force, json)
-    return 0
-
-
-def _experts(word: str, out: Path | None, jobs: int | None, force: bool, json: bool) -> int:
-    from gpusim.cli.verbs.experts import answer_question
-
-    answer_question(word, out or Path("results") / Path(word).stem, json=json)
+    folder = out or Path("results") / Path(word).stem
+    if what == "experts":
+        experts.answer_question(word, folder, json=json)
+    else:
+        serve.answer_question(word, folder, jobs or cores(), force, json)
     return 0
 
 

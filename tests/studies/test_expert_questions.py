@@ -1,6 +1,6 @@
 """Models whose experts do not fit the GPU, in words: bytes of known models, what does not fit, shipped questions.
 
-`python tests/studies/test_experts.py [NAME ...]` makes the golden files anew.
+`python tests/studies/test_expert_questions.py [NAME ...]` makes the golden files anew.
 """
 
 from __future__ import annotations
