@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from gpusim.experiment.load import Loaded
     from gpusim.experiment.tasks import GridPlan, Task
 
+ASKS = {"service": "asks about services", "experts": "asks about experts"}
 SHOWN = 20  # failed runs that are named
 
 
@@ -91,8 +92,7 @@ def verb(
 
     if what := question(experiment):
         if on or use or sets or uncertainty or log or metrics or dry_run or kernel_times:
-            about = f"{what.removesuffix('s')}s"
-            raise GpusimError(f"'{experiment}' asks about {about}: it takes --out, --jobs, --force and --json alone")
+            raise GpusimError(f"'{experiment}' {ASKS[what]}: it takes --out, --jobs, --force and --json alone")
         return _answered(what, experiment, out, jobs, force, json)
     if metrics is None and metrics_scale:
         raise GpusimError("--metrics-scale is the clock of --metrics", hint="say where metrics go: --metrics metrics.om")
