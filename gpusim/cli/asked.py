@@ -18,16 +18,20 @@ if TYPE_CHECKING:
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*")  # what YAML reads as the text that it is
 
 
-def serving_question(name: str) -> bool:
-    """Whether this is a question about services: one that ships, or a file with a key `service`."""
+QUESTIONS = {"service": "serving question", "experts": "expert question"}
+"""A key of a file that is no experiment -> what it is."""
+
+
+def question(name: str) -> str:
+    """Which of `QUESTIONS` this is, by the key: one that ships, or a file with that key; "" of an experiment."""
     from gpusim.base.yaml import document
     from gpusim.base.yaml.find import names
 
     path = Path(name)
     if not path.is_file():
-        return name in names("serving question") and name not in names("experiment")
+        return next((key for key, kind in QUESTIONS.items() if name in names(kind) and name not in names("experiment")), "")
     data = document.read(path).data if path.suffix in (".yaml", ".yml") else None
-    return isinstance(data, dict) and "service" in data
+    return next((key for key in QUESTIONS if isinstance(data, dict) and key in data), "")
 
 
 def experiment(

@@ -16,7 +16,7 @@ import typer
 from gpusim.base.errors import GpusimError
 from gpusim.cli import say
 from gpusim.cli.asked import experiment as asked_for
-from gpusim.cli.asked import serving_question
+from gpusim.cli.asked import question
 from gpusim.cli.options import (
     FORMATS,
     Experiment,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from gpusim.experiment.load import Loaded
     from gpusim.experiment.tasks import GridPlan, Task
 
+ASKS = {"service": "asks about services", "experts": "asks about experts"}
 SHOWN = 20  # failed runs that are named
 
 
@@ -89,10 +90,10 @@ def verb(
     from gpusim.results.folder import has_result
     from gpusim.studies.monitoring.runs import RecordedRuns
 
-    if serving_question(experiment):
+    if what := question(experiment):
         if on or use or sets or uncertainty or log or metrics or dry_run or kernel_times:
-            raise GpusimError(f"'{experiment}' asks about services: it takes --out, --jobs, --force and --json alone")
-        return _services(experiment, out, jobs, force, json)
+            raise GpusimError(f"'{experiment}' {ASKS[what]}: it takes --out, --jobs, --force and --json alone")
+        return _answered(what, experiment, out, jobs, force, json)
     if metrics is None and metrics_scale:
         raise GpusimError("--metrics-scale is the clock of --metrics", hint="say where metrics go: --metrics metrics.om")
     drawn = chosen_formats(formats)
@@ -124,11 +125,15 @@ def verb(
     return code
 
 
-def _services(word: str, out: Path | None, jobs: int | None, force: bool, json: bool) -> int:
-    from gpusim.cli.verbs.serve import answer_question
+def _answered(what: str, word: str, out: Path | None, jobs: int | None, force: bool, json: bool) -> int:
+    from gpusim.cli.verbs import experts, serve
     from gpusim.experiment.pool import cores
 
-    answer_question(word, out or Path("results") / Path(word).stem, jobs or cores(), force, json)
+    folder = out or Path("results") / Path(word).stem
+    if what == "experts":
+        experts.answer_question(word, folder, json=json)
+    else:
+        serve.answer_question(word, folder, jobs or cores(), force, json)
     return 0
 
 

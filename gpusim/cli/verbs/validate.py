@@ -10,7 +10,7 @@ import typer
 
 from gpusim.base.errors import GpusimError, suggest
 from gpusim.cli import complete, say
-from gpusim.cli.asked import experiment
+from gpusim.cli.asked import QUESTIONS, experiment
 from gpusim.cli.options import Json, Machines, Set, Use
 from gpusim.cli.output import emit_json
 
@@ -25,14 +25,12 @@ def verb(
 ) -> None:
     """Read the file as `run` would; all mistakes at once as an error, else what it comes to."""
     path, kind = _file(file)
-    if kind == "serving question":
-        from gpusim.studies.serving.questions import combinations, read
-
-        count = len(list(combinations(read(path))))
+    if kind in QUESTIONS.values():
+        word, count = ("service", _services(path)) if kind == "serving question" else ("run", _experts(path))
         if json:
-            emit_json({"file": str(path), "kind": kind, "services": count})
+            emit_json({"file": str(path), "kind": kind, f"{word}s": count})
         else:
-            typer.echo(f"{path}: a valid {kind}: {count} service{'s' if count > 1 else ''}")
+            typer.echo(f"{path}: a valid {kind}: {count} {word}{'s' if count > 1 else ''}")
         return
     if kind != "experiment" and (on or use or sets):
         raise GpusimError("--on, --use and --set are for experiments", str(path), "leave them out for a machine")
@@ -56,7 +54,7 @@ def _file(name: str) -> tuple[Path, str]:
     from gpusim.base.yaml import document
     from gpusim.base.yaml.find import find, names
 
-    known = {kind: names(kind) for kind in ("experiment", "profile", "machine", "serving question")}
+    known = {kind: names(kind) for kind in ("experiment", "profile", "machine", *QUESTIONS.values())}
     for kind, candidates in known.items():
         if name in candidates:
             return find(kind, name), kind
@@ -66,9 +64,21 @@ def _file(name: str) -> tuple[Path, str]:
         raise GpusimError(f"there is no file, experiment, profile or machine '{name}'", hint=suggest(name, everything))
     data = document.read(path).data
     keys = set(data) if isinstance(data, dict) else set()
-    if "service" in keys:
-        return path, "serving question"
+    if asked := keys & set(QUESTIONS):
+        return path, QUESTIONS[min(asked)]
     return path, "machine" if {"nodes", "wires"} & keys else "profile" if {"gpu", "link", "sources"} & keys else "experiment"
+
+
+def _services(path: Path) -> int:
+    from gpusim.studies.serving.questions import combinations, read
+
+    return len(list(combinations(read(path))))
+
+
+def _experts(path: Path) -> int:
+    from gpusim.studies.experts.questions import combinations, read
+
+    return len(combinations(read(path)))
 
 
 def _experiment(path: Path, sets: Sequence[str], on: Sequence[str] | None, use: Sequence[str] | None) -> dict[str, Any]:

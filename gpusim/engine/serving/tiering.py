@@ -93,8 +93,8 @@ def tier_tables(requests: RequestTable, store: KvStore | None, engines: int) -> 
     made.next_use[:] = _next_places(requests.identity)
     for i, tier in enumerate(rows):
         evict = tier.evict
-        if evict.form not in ("ordered", "score"):
-            raise evict.error(f"cannot manage a tier of keys and values: it needs the timed engine (form '{evict.form}')")
+        if evict.form not in ("none", "ordered", "score"):
+            raise evict.error(f"cannot manage a tier of a service: it needs the timed engine (form '{evict.form}')")
         row = made.tier[i]
         row["capacity"], row["scored"] = int(tier.capacity // size), evict.form == "score"
         row["reload"] = tier.out_of.latency + size / tier.out_of.rate
