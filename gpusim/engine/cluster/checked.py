@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpusim.base.errors import GpusimError
+from gpusim.policies.cluster_view import ClusterView
 from gpusim.policies.clusters import ArrivingJob, ClusterSpec, JobRates
 
 
@@ -38,3 +39,22 @@ def checked_rates(jobs: Sequence[ArrivingJob], cluster: ClusterSpec, rates: JobR
             raise GpusimError(said, job.where, "a larger cluster, or a trace without the job")
         found.append(mine)
     return found
+
+
+def checked_places(jobs: Sequence[ArrivingJob], view: ClusterView) -> None:
+    """Raises GpusimError for a job that finds no place on the empty cluster."""
+    known: set[tuple[object, ...]] = set()
+    for number, job in enumerate(jobs):
+        kinds = view.kinds(number)
+        key = (job.gpus, job.share, job.memory, job.host, job.cpus, *kinds)
+        if key in known:
+            continue
+        known.add(key)
+        if not 0.0 < job.share <= 1.0 or (job.share < 1.0 and job.gpus != 1):
+            raise GpusimError(f"{job.name or number} wants {job.share:g} of {job.gpus} GPUs", job.where, "a share of one GPU")
+        if job.memory and any(node.memory == float("inf") for node in view.cluster.nodes if node.kind in kinds):
+            said = f"{job.name or number} says what memory it takes, and nothing says how much the cluster's GPUs have"
+            raise GpusimError(said, job.where, "name GPUs as `gpusim machines` does, or leave the column out")
+        if not view.free.place(job, kinds, "first"):
+            said = f"{job.name or number} finds no place on the empty cluster: {job.gpus} GPUs of {' or '.join(kinds)}"
+            raise GpusimError(said, job.where, "larger nodes, or a trace without the job")

@@ -28,6 +28,8 @@ class ClusterOutcome:
     first, end   s, of each job; nan: never (a job that could not run was given up)
     placed       who ran where from when to when
     at, busy, waiting   GPUs in use and jobs without GPUs from each time on; the last is the end of the run
+    idle, apart  GPUs that are free from each time on although they would be enough for a job that waits; and those of them
+                 where no such job finds a place, since they lie apart; None: rounds, which know no places
     stops        how often a job that ran had to leave before its end
     counts       what a kind of engine counts besides
     """
@@ -40,6 +42,8 @@ class ClusterOutcome:
     at: F64
     busy: F64
     waiting: I64
+    idle: F64 | None = None
+    apart: F64 | None = None
     stops: int = 0
     placed: tuple[Placed, ...] = ()
     counts: dict[str, float] = field(default_factory=dict)
