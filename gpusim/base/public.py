@@ -5,6 +5,7 @@ PUBLIC = {
     "Result": "gpusim.api.result:Result",
     "advise": "gpusim.api.advising:advise",
     "check": "gpusim.api.checking:check",
+    "cluster": "gpusim.api.cluster:cluster",
     "fit": "gpusim.api.questions:fit",
     "kernel_times": "gpusim.api.questions:kernel_times",
     "load_machine": "gpusim.api.inputs:load_machine",
