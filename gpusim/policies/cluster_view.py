@@ -14,6 +14,7 @@ class ClusterView:
     now      s
     waiting  numbers of the jobs that have arrived and have no GPUs, in the order in which they came or were stopped
     running  job -> its GPUs, by number
+    started  job -> when its steps began; since: when it got its GPUs
     cluster  nodes and types; free: what is free on them (`gpusim.policies.cluster_state.FreeGpus`)
     """
 
@@ -24,6 +25,7 @@ class ClusterView:
         self.waiting: dict[int, None] = {}
         self.running: dict[int, tuple[int, ...]] = {}
         self.started: dict[int, float] = {}
+        self.since: dict[int, float] = {}
         self.cluster, self.free = cluster, FreeGpus(cluster)
         self._jobs, self._rates, self._steps = jobs, rates, steps
         self._kinds: dict[tuple[tuple[str, float], ...], list[str]] = {}

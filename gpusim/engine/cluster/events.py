@@ -46,6 +46,7 @@ class EventRun:
         self.ends: list[tuple[float, int, int]] = []  # (when, job, its which start)
         self.next, self.left, self.stops, self.asked = 0, many, 0, 0
         self.busy = 0  # thousandths
+        self.worked = 0.0  # s of GPUs
         self.wants: Counter[_Class] = Counter()
         self.placed: list[Placed] = []
         self.log: list[tuple[float, float, int, float, float]] = []
@@ -128,7 +129,7 @@ class EventRun:
         rate = self.rates[job][view.free.kind_of[gpus[0]]]
         begins = now + (self.restart if self.starts[job] else 0.0)
         self.starts[job] += 1
-        view.running[job], view.started[job] = gpus, begins
+        view.running[job], view.started[job], view.since[job] = gpus, begins, now
         heapq.heappush(self.ends, (begins + (said.work - self.steps[job]) / rate, job, self.starts[job]))
         if math.isnan(self.first[job]):
             self.first[job] = now
@@ -138,6 +139,7 @@ class EventRun:
         gpus = view.running.pop(job)
         view.free.take(said, gpus, 1)
         self.busy -= parts_of(said) * len(gpus)
+        self.worked += (view.now - view.since.pop(job)) * len(gpus) * said.share
         return gpus
 
     def _stop(self, job: int) -> None:
@@ -179,6 +181,6 @@ class EventRun:
         at, busy, waiting, idle, apart = (np.array(column) for column in zip(*self.log, strict=True))
         return ClusterOutcome(
             jobs=self.jobs, cluster=self.cluster, scheduler=self.name, first=np.array(self.first), end=np.array(self.end), at=at,
-            busy=busy, waiting=waiting, idle=idle, apart=apart, stops=self.stops, placed=tuple(self.placed),
+            busy=busy, waiting=waiting, worked=self.worked, idle=idle, apart=apart, stops=self.stops, placed=tuple(self.placed),
             counts={"decisions": self.asked},
         )  # fmt: skip

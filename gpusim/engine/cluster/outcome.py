@@ -30,6 +30,7 @@ class ClusterOutcome:
     at, busy, waiting   GPUs in use and jobs without GPUs from each time on; the last is the end of the run
     idle, apart  GPUs that are free from each time on although they would be enough for a job that waits; and those of them
                  where no such job finds a place, since they lie apart; None: rounds, which know no places
+    worked       s of GPUs that jobs had
     stops        how often a job that ran had to leave before its end
     counts       what a kind of engine counts besides
     """
@@ -42,6 +43,7 @@ class ClusterOutcome:
     at: F64
     busy: F64
     waiting: I64
+    worked: float
     idle: F64 | None = None
     apart: F64 | None = None
     stops: int = 0

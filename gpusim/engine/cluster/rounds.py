@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -81,7 +81,9 @@ class RoundRun:
         self.last_reset, self.changed, self.next, self.left = 0.0, True, 0, many
         self.worked = np.zeros(first)
         self.placed: list[Placed] = []
+        self.open: dict[Together, tuple[int, int]] = {}  # its last row of `placed`, and the round
         self.log: list[tuple[float, float, int]] = []
+        self.had = 0.0
         self.kept = self.chances = self.stops = self.rounds = 0
 
     def advance(self) -> None:
@@ -269,8 +271,19 @@ class RoundRun:
             end = max(end, self.now + many / rate)
             if math.isnan(self.first[job]):
                 self.first[job] = self.now
-        self.placed.append(Placed(jobs, self.kinds[kind], gpus, self.now, end))
+        self.had += (end - self.now) * len(gpus)
+        self._keep(Placed(jobs, self.kinds[kind], gpus, self.now, end))
         return _Running(end, jobs, kind, gpus, tuple(steps))
+
+    def _keep(self, row: Placed) -> None:
+        """One row for rounds on the same GPUs, one after the other."""
+        before = self.open.get(row.jobs)
+        if before is not None and before[1] == self.rounds - 1 and (last := self.placed[before[0]]).gpus == row.gpus:
+            self.placed[before[0]] = replace(last, end=row.end)
+            self.open[row.jobs] = before[0], self.rounds
+        else:
+            self.open[row.jobs] = len(self.placed), self.rounds
+            self.placed.append(row)
 
     def _note(self) -> None:
         busy = sum(len(each.gpus) for each in self.running)
@@ -284,6 +297,6 @@ class RoundRun:
             counts["gavel_utilisation"] = float(np.mean(self.worked / self.now))
         return ClusterOutcome(
             jobs=self.jobs, cluster=self.cluster, scheduler=self.name, first=np.array(self.first), end=np.array(self.end),
-            at=np.array(at), busy=np.array(busy, np.float64), waiting=np.array(waiting), stops=self.stops,
+            at=np.array(at), busy=np.array(busy, np.float64), waiting=np.array(waiting), worked=self.had, stops=self.stops,
             placed=tuple(self.placed), counts=counts,
         )  # fmt: skip
