@@ -12,8 +12,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,8 +25,7 @@ from gpusim.policies.clusters import ArrivingJob, ClusterSpec, JobRates, Shares,
 ROUND, RESET, FAILURES, IDLE = 360.0, 1920.0, 5, 1000
 
 
-@dataclass(frozen=True)
-class _Running:
+class _Running(NamedTuple):
     """A row in this round: until when, and the steps of each of its jobs."""
 
     end: float
@@ -36,10 +34,10 @@ class _Running:
     gpus: tuple[int, ...]
     steps: tuple[int, ...]
 
-    @property
-    def order(self) -> tuple[Any, ...]:
-        """The latest is counted first, jobs alone before pairs."""
-        return -self.end, len(self.jobs), self.jobs
+
+def _order(each: _Running) -> tuple[Any, ...]:
+    """The latest is counted first, jobs alone before pairs."""
+    return -each.end, len(each.jobs), each.jobs
 
 
 class RoundRun:
@@ -79,9 +77,9 @@ class RoundRun:
         self.now = self.jobs[0].arrival if many else 0.0
         self.round_start, self.round_end = 0.0, math.nan
         self.last_reset, self.changed, self.next, self.left = 0.0, True, 0, many
-        self.worked = np.zeros(first)
+        self.worked = [0.0] * first
         self.placed: list[Placed] = []
-        self.open: dict[Together, tuple[int, int]] = {}  # its last row of `placed`, and the round
+        self.open: dict[Together, list[Any]] = {}  # type, GPUs, start, end so far, round
         self.log: list[tuple[float, float, int]] = []
         self.had = 0.0
         self.kept = self.chances = self.stops = self.rounds = 0
@@ -118,14 +116,14 @@ class RoundRun:
 
     def _end_round(self) -> None:
         """Counts what the round has done, the latest first."""
-        for each in sorted(self.running, key=lambda one: one.order):
+        for each in sorted(self.running, key=_order):
             took = each.end - self.round_start
             share = self.jobs[each.jobs[0]].gpus
-            least = [steps if share == 1 else min(steps // share, steps - steps // share * (share - 1)) for steps in each.steps]
-            if min(least) <= 0 or took <= 0.0:
+            if took <= 0.0 or min(each.steps) < share:  # a worker has steps // GPUs of them
                 self._fail(each)
                 continue
-            self.worked[list(each.gpus)] += took
+            for gpu in each.gpus:
+                self.worked[gpu] += took
             self.table.spend(each.jobs, each.kind, took)
             done = []
             for job, steps in zip(each.jobs, each.steps, strict=True):
@@ -204,18 +202,24 @@ class RoundRun:
         if self.shuffles:
             self.shuffler.shuffle(order)
         assigned = self._place(self._choose(order), order)
-        active = self.active
-        self.chances += sum(1 for jobs in self.assigned if any(job in active for job in jobs))
-        self.kept += sum(
-            1 for jobs, (_, gpus) in assigned.items() if jobs in self.assigned and set(self.assigned[jobs][1]) == set(gpus)
-        )
-        there = {job for jobs in assigned for job in jobs}
-        self.stops += sum(1 for jobs in self.assigned for job in jobs if job in active and job not in there)
+        self._count(assigned)
         self.assigned = assigned
         for jobs, (kind, gpus) in assigned.items():
             self.running.append(self._start(jobs, kind, gpus))
         self.rounds += bool(assigned)
         self._note()
+
+    def _count(self, assigned: dict[Together, tuple[int, tuple[int, ...]]]) -> None:
+        """Who could have stayed, who has, and who had to leave."""
+        active = self.active
+        for jobs, (_, gpus) in self.assigned.items():
+            if jobs[0] in active or jobs[-1] in active:
+                self.chances += 1
+            after = assigned.get(jobs)
+            if after is None:
+                self.stops += sum(job in active and not any(job in other for other in assigned) for job in jobs)
+            elif after[1] is gpus or set(after[1]) == set(gpus):
+                self.kept += 1
 
     def _choose(self, order: list[int]) -> list[list[Together]]:
         """Rows for each type of GPU, by priority: each job once, as long as there is room."""
@@ -237,6 +241,10 @@ class RoundRun:
         """GPUs of their own: those with most first, on the GPUs that they have where these are free."""
         found: dict[Together, tuple[int, tuple[int, ...]]] = {}
         for kind in order:
+            there = [self.assigned.get(jobs) for jobs in chosen[kind]]
+            if all(before is not None and before[0] == kind for before in there):  # all stay where they are
+                found.update(zip(chosen[kind], there, strict=True))
+                continue
             sizes = {jobs: self.jobs[jobs[0]].gpus for jobs in chosen[kind]}
             used: set[int] = set()
             servers, at, place = self.servers[kind], 0, 0
@@ -264,26 +272,32 @@ class RoundRun:
         return found
 
     def _start(self, jobs: Together, kind: int, gpus: tuple[int, ...]) -> _Running:
-        rates, steps, end = self.table.rates(jobs, kind), [], self.now
-        for job, rate in zip(jobs, rates, strict=True):
-            many = int(min(int(rate * self.length), self.jobs[job].work - self.steps[job]))
+        now, steps, end = self.now, [], self.now
+        for job, rate in zip(jobs, self.table.rates(jobs, kind), strict=True):
+            many = int(rate * self.length)
+            if many > (left := self.jobs[job].work - self.steps[job]):
+                many = int(left)
             steps.append(many)
-            end = max(end, self.now + many / rate)
-            if math.isnan(self.first[job]):
-                self.first[job] = self.now
+            if (until := now + many / rate) > end:
+                end = until
+            if self.first[job] != self.first[job]:  # nan
+                self.first[job] = now
         self.had += (end - self.now) * len(gpus)
-        self._keep(Placed(jobs, self.kinds[kind], gpus, self.now, end))
+        self._keep(jobs, kind, gpus, end)
         return _Running(end, jobs, kind, gpus, tuple(steps))
 
-    def _keep(self, row: Placed) -> None:
+    def _keep(self, jobs: Together, kind: int, gpus: tuple[int, ...], end: float) -> None:
         """One row for rounds on the same GPUs, one after the other."""
-        before = self.open.get(row.jobs)
-        if before is not None and before[1] == self.rounds - 1 and (last := self.placed[before[0]]).gpus == row.gpus:
-            self.placed[before[0]] = replace(last, end=row.end)
-            self.open[row.jobs] = before[0], self.rounds
-        else:
-            self.open[row.jobs] = len(self.placed), self.rounds
-            self.placed.append(row)
+        before = self.open.get(jobs)
+        if before is not None and before[4] == self.rounds - 1 and before[1] == gpus:
+            before[3:] = [end, self.rounds]
+            return
+        if before is not None:
+            self._close(jobs, before)
+        self.open[jobs] = [self.kinds[kind], gpus, self.now, end, self.rounds]
+
+    def _close(self, jobs: Together, row: list[Any]) -> None:
+        self.placed.append(Placed(jobs, *row[:4]))
 
     def _note(self) -> None:
         busy = sum(len(each.gpus) for each in self.running)
@@ -292,9 +306,12 @@ class RoundRun:
     def outcome(self) -> ClusterOutcome:
         """What came of it; `counts` has Gavel's utilisation and how often a job could keep its GPUs, and did."""
         at, busy, waiting = zip(*self.log, strict=True)
+        for jobs, row in self.open.items():
+            self._close(jobs, row)
+        self.open = {}
         counts = {"rounds": self.rounds, "kept": self.kept, "chances": self.chances, "end_s": self.now}
         if self.now > 0.0:
-            counts["gavel_utilisation"] = float(np.mean(self.worked / self.now))
+            counts["gavel_utilisation"] = float(np.mean(np.array(self.worked) / self.now))
         return ClusterOutcome(
             jobs=self.jobs, cluster=self.cluster, scheduler=self.name, first=np.array(self.first), end=np.array(self.end),
             at=np.array(at), busy=np.array(busy, np.float64), waiting=np.array(waiting), worked=self.had, stops=self.stops,

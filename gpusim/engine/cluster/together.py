@@ -29,6 +29,8 @@ class TogetherTable:
         self._priority: F64 = np.empty((64, kinds))
         self._asked = np.empty(64, np.bool_)  # whether the row was there when shares were asked for
         self._runs = np.empty((64, kinds), np.bool_)
+        self._found: dict[Together, int] = {}  # rows that were looked up, as long as none has left
+        self._speeds: dict[Together, list[tuple[float, ...]]] = {}
         self._total: F64 = np.zeros(kinds)  # had by all
 
     def _codes(self, a: int, b: int) -> int:
@@ -48,6 +50,8 @@ class TogetherTable:
         self._grow()
         i = self._rows
         self._rows += 1
+        at = (a,) if b < 0 else (a, b)
+        self._speeds[at] = [tuple(pair[: len(at)]) for pair in zip(rates, rates if others is None else others, strict=True)]
         self._a[i], self._b[i], self._code[i] = a, b, self._codes(a, b)
         self._rate[0, i], self._rate[1, i] = rates, rates if others is None else others
         self._runs[i] = (self._rate[0, i] > 0.0) & (self._rate[1, i] > 0.0)
@@ -58,6 +62,7 @@ class TogetherTable:
     def remove(self, job: int) -> None:
         """The job and all its pairs."""
         n = self._rows
+        self._found.clear()
         keep = np.flatnonzero((self._a[:n] != job) & (self._b[:n] != job))
         self._rows = m = len(keep)
         for name in ("_a", "_b", "_code", "_share", "_had", "_deficit", "_priority", "_asked", "_runs"):
@@ -67,10 +72,15 @@ class TogetherTable:
 
     def _row(self, jobs: Together) -> int:
         """-1: not there."""
+        if (known := self._found.get(jobs)) is not None:
+            return known
         a, b = jobs[0], jobs[1] if len(jobs) > 1 else -1
         code = self._codes(a, b)
         i = int(np.searchsorted(self._code[: self._rows], code))
-        return i if i < self._rows and self._code[i] == code else -1
+        if i < self._rows and self._code[i] == code:
+            self._found[jobs] = i
+            return i
+        return -1
 
     def knows(self, jobs: Together) -> bool:
         """Whether there is such a row."""
@@ -102,18 +112,20 @@ class TogetherTable:
         """Share over the part of all time had."""
         n = self._rows
         share, had = self._share[:n], self._had[:n]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            part = np.where(self._total == 0.0, 0.0, had / self._total)
-            made = np.where(part > 0.0, share / part, share * FIRST)
-        self._priority[:n] = np.where(self._asked[:n, None] & self._runs[:n], made, 0.0)
+        part = np.divide(had, self._total, out=np.zeros_like(had), where=self._total != 0.0)
+        made = share * FIRST
+        np.divide(share, part, out=made, where=part > 0.0)
+        made[~(self._asked[:n, None] & self._runs[:n])] = 0.0
+        self._priority[:n] = made
 
     def ranked(self, kind: int, all_rows: bool) -> Iterator[Together]:
         """Rows that can run there, the highest priority first, then deficit, then share; `all_rows`: those without one, too."""
         n = self._rows
-        rank, share = self._priority[:n, kind], self._share[:n, kind]
-        rows = np.flatnonzero(self._runs[:n, kind] if all_rows else self._runs[:n, kind] & (rank > 0.0))
-        asked = np.where(self._asked[rows], share[rows], 0.0)
-        order = rows[np.lexsort((-asked, -self._deficit[rows, kind], -rank[rows]))]
+        rank = self._priority[:n, kind]
+        rows = np.flatnonzero(self._runs[:n, kind] if all_rows else rank > 0.0)
+        if not rows.size:
+            return
+        order = rows[np.lexsort((-self._share[rows, kind], -self._deficit[rows, kind], -rank[rows]))]
         for a, b in zip(self._a[order].tolist(), self._b[order].tolist(), strict=True):
             yield (a,) if b < 0 else (a, b)
 
@@ -123,5 +135,4 @@ class TogetherTable:
 
     def rates(self, jobs: Together, kind: int) -> tuple[float, ...]:
         """Steps/s of each job of the row."""
-        i = self._row(jobs)
-        return tuple(float(self._rate[j, i, kind]) for j in range(len(jobs)))
+        return self._speeds[jobs][kind]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 
 from gpusim.base.errors import GpusimError
@@ -70,6 +71,7 @@ def read_rates(path: Path) -> JobRates:
     return JobRates(alone, packed)
 
 
+@cache
 def _key(text: str) -> tuple[str, int]:
     match = _TYPE.fullmatch(text)
     if match is None:
