@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpusim.base.errors import GpusimError
+from gpusim.base.yaml import find
 from gpusim.policies.registry import entry_of
 from gpusim.studies.cluster.answer import ClusterAnswer, answer
+from gpusim.studies.cluster.questions import ClusterQuestion, read
 from gpusim.studies.cluster.setup import ClusterStudySpec, prepare
 
 
@@ -34,3 +36,9 @@ def cluster(gpus: str, jobs: str, schedulers: Any = ("first_come",), *, goal: st
     own = [each for each in named if entry_of(each) is not None]
     words |= {"use": (*words.get("use", ()), *own), "schedulers": tuple(named)}
     return answer(prepare(ClusterStudySpec(gpus=gpus, jobs=jobs, **words)), goal)
+
+
+def cluster_question(word: str, use: tuple[str, ...] = ()) -> tuple[ClusterQuestion, ClusterAnswer]:
+    """The question of a file, or of one that ships, and its answer.  Raises GpusimError."""
+    asked, spec = read(find.find("cluster question", word, None), use)
+    return asked, answer(prepare(spec), asked.goal)

@@ -16,6 +16,7 @@ KINDS: dict[str, tuple[str, tuple[str, ...], type[GpusimError]]] = {
     "managed program": ("traces/programs", (".yaml", ".yml"), TraceError),
     "experiment": ("experiments", (".yaml", ".yml"), GpusimError),
     "serving question": ("experiments/serving", (".yaml", ".yml"), GpusimError),
+    "cluster question": ("experiments/cluster", (".yaml", ".yml"), GpusimError),
 }
 RUNS = ("trace", "program of ranks", "managed program")  # the kinds that an experiment's `trace` may name
 

@@ -2,6 +2,7 @@
 
     gpusim cluster --gpus "16 x 8 v100" --jobs "poisson(jobs=1000, rate=20)" --scheduler first_come --scheduler shortest_first
     gpusim cluster --gpus "? x 8 v100" --jobs jobs.csv --scheduler best_fit --goal "wait p90 1 h"
+    gpusim cluster how_many_gpus                              a shipped question
     gpusim cluster --gpus "8 v100, 16 p100, 24 k80" --jobs max_min.trace --rates throughputs.json --scheduler gandiva -o results/gavel
 """
 
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpusim.base.errors import GpusimError
 from gpusim.cli.options import Json, Use, output
 from gpusim.cli.output import emit, emit_json
 
@@ -20,10 +22,11 @@ if TYPE_CHECKING:
 
 
 def verb(
+    question: Annotated[str, typer.Argument(metavar="[QUESTION]", help="A YAML file, or one that ships: how_many_gpus.")] = "",
     *,
-    gpus: Annotated[str, typer.Option(help="Nodes: '16 x 8 v100', '8 v100, 4 p100', a CSV; '? x 8 v100': the fewest.")],
-    jobs: Annotated[str, typer.Option(help="A trace (.trace, .csv), or poisson, diurnal, bursts, like (jobs=1000, ...).")],
-    scheduler: Annotated[list[str], typer.Option(help="A policy of kind jobs; repeatable.")] = ["first_come"],  # noqa: B006
+    gpus: Annotated[str, typer.Option(help="Nodes: '16 x 8 v100', '8 v100, 4 p100', a CSV; '? x 8 v100': the fewest.")] = "",
+    jobs: Annotated[str, typer.Option(help="A trace (.trace, .csv), or poisson, diurnal, bursts, like (jobs=1000, ...).")] = "",
+    scheduler: Annotated[list[str] | None, typer.Option(help="A policy of kind jobs; default: first_come. Repeatable.")] = None,
     rates: Annotated[str, typer.Option(help="Steps a second by model and GPU, alone and together: Gavel's JSON.")] = "",
     round: Annotated[str, typer.Option(help="Length of a round, where the scheduler answers shares of time.")] = "360 s",
     restart: Annotated[str, typer.Option(help="Time that a job which was stopped needs before it goes on.")] = "0 s",
@@ -34,11 +37,20 @@ def verb(
     json: Json = False,
 ) -> None:
     """When jobs that arrive at a cluster end, by scheduler, and how many GPUs they need."""
-    from gpusim.api.cluster import cluster
+    from gpusim.api.cluster import cluster, cluster_question
 
-    found = cluster(
-        gpus, jobs, scheduler, goal=goal, rates=rates, round=round, restart=restart, seed=seed, use=tuple(use or ())
-    )
+    if question:
+        asked, found = cluster_question(question, tuple(use or ()))
+        if not json:
+            typer.echo(f"{asked.question}\n")
+    elif not gpus or not jobs:
+        raise GpusimError(f"a cluster needs --{'jobs' if gpus else 'gpus'}, or a file that asks a question",
+                          hint="gpusim cluster --help")  # fmt: skip
+    else:
+        found = cluster(
+            gpus, jobs, scheduler or ["first_come"], goal=goal, rates=rates, round=round, restart=restart, seed=seed,
+            use=tuple(use or ()),
+        )  # fmt: skip
     if json:
         emit_json(found.values())
     else:

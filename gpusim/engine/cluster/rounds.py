@@ -32,7 +32,7 @@ class _Running(NamedTuple):
     jobs: Together
     kind: int
     gpus: tuple[int, ...]
-    steps: tuple[int, ...]
+    steps: tuple[float, ...]
 
 
 def _order(each: _Running) -> tuple[Any, ...]:
@@ -67,7 +67,7 @@ class RoundRun:
             self.servers[self.kinds.index(node.kind)].append(list(range(first, first + node.gpus)))
             first += node.gpus
         many = len(jobs)
-        self.steps = [0] * many
+        self.steps: list[float] = [0] * many
         self.failed = [0] * many
         self.first, self.end = [math.nan] * many, [math.nan] * many
         self.active: dict[int, None] = {}
@@ -119,7 +119,8 @@ class RoundRun:
         for each in sorted(self.running, key=_order):
             took = each.end - self.round_start
             share = self.jobs[each.jobs[0]].gpus
-            if took <= 0.0 or min(each.steps) < share:  # a worker has steps // GPUs of them
+            least = share if self.jobs[each.jobs[0]].model else 0.0  # a worker has steps // GPUs of them
+            if took <= 0.0 or min(each.steps) < least:
                 self._fail(each)
                 continue
             for gpu in each.gpus:
@@ -128,8 +129,9 @@ class RoundRun:
             done = []
             for job, steps in zip(each.jobs, each.steps, strict=True):
                 self.failed[job] = 0
-                self.steps[job] += steps
-                if self.steps[job] >= self.jobs[job].work:
+                work = self.jobs[job].work
+                self.steps[job] = work if steps >= work - self.steps[job] else self.steps[job] + steps
+                if self.steps[job] >= work:
                     done.append(job)
             for job in done:
                 self._leave(job, each.end)
@@ -272,11 +274,12 @@ class RoundRun:
         return found
 
     def _start(self, jobs: Together, kind: int, gpus: tuple[int, ...]) -> _Running:
-        now, steps, end = self.now, [], self.now
+        now, end = self.now, self.now
+        steps: list[float] = []
         for job, rate in zip(jobs, self.table.rates(jobs, kind), strict=True):
-            many = int(rate * self.length)
-            if many > (left := self.jobs[job].work - self.steps[job]):
-                many = int(left)
+            many = min(rate * self.length, self.jobs[job].work - self.steps[job])
+            if self.jobs[job].model:  # steps are whole; seconds are not
+                many = int(many)
             steps.append(many)
             if (until := now + many / rate) > end:
                 end = until
