@@ -41,6 +41,14 @@ def checked_rates(jobs: Sequence[ArrivingJob], cluster: ClusterSpec, rates: JobR
     return found
 
 
+def checked_whole(jobs: Sequence[ArrivingJob]) -> None:
+    """Raises GpusimError for what rounds do not count: parts of a GPU, memory, processors."""
+    for number, job in enumerate(jobs):
+        if job.share != 1.0 or job.memory or job.host or job.cpus:
+            said = f"{job.name or number} asks for a part of a GPU, for memory or processors, which rounds do not count"
+            raise GpusimError(said, job.where, "a scheduler with places: first_come, best_fit")
+
+
 def checked_places(jobs: Sequence[ArrivingJob], view: ClusterView) -> None:
     """Raises GpusimError for a job that finds no place on the empty cluster."""
     known: set[tuple[object, ...]] = set()

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpusim.base.errors import GpusimError
-from gpusim.engine.cluster.checked import checked_rates
+from gpusim.engine.cluster.checked import checked_rates, checked_whole
 from gpusim.engine.cluster.outcome import ClusterOutcome, Placed
 from gpusim.engine.cluster.together import TogetherTable
 from gpusim.policies.clusters import ArrivingJob, ClusterSpec, JobRates, Shares, ShareView, Together
@@ -55,6 +55,7 @@ class RoundRun:
     ) -> None:  # fmt: skip
         self.jobs, self.cluster, self.scheduler, self.name, self.error = tuple(jobs), cluster, scheduler, name, error
         self.length, self.reset = length, reset
+        checked_whole(jobs)
         self.packs = bool(getattr(scheduler, "packs", False))
         self.shuffles = bool(getattr(scheduler, "shuffles", False))
         self.leftovers = bool(getattr(scheduler, "leftovers", True))

@@ -90,6 +90,9 @@ def run(study: PreparedCluster, policy: JobsPolicy, cluster: ClusterSpec) -> Sch
     scheduler = policy.scheduler()
     one: EventRun | RoundRun
     if scheduler.verb == "shares":
+        if study.restart:
+            said = f"{policy.spec} works in rounds, which stop and start jobs at no cost"
+            raise GpusimError(said, hint="leave --restart out, or take a scheduler with places")
         one = RoundRun(
             study.jobs, cluster, study.rates, scheduler, name=policy.spec, seed=study.spec.seed, length=study.round,
             error=policy.error,
