@@ -103,8 +103,8 @@ def fewest(study: PreparedCluster, policy: JobsPolicy, name: str, limit: float) 
         tried.append(NodesTried(policy.spec, nodes, value))
         return one if value <= limit and one.values["ended"] == one.values["jobs"] else None
 
-    low, high = 0, 1
     most = sum(job.gpus for job in study.jobs)  # with so many nodes nobody waits
+    low, high = 0, min(most, _about(study))
     best = keeps(high)
     while best is None:
         if high >= min(most, MOST_NODES):
@@ -118,6 +118,14 @@ def fewest(study: PreparedCluster, policy: JobsPolicy, name: str, limit: float) 
         else:
             high, best = middle, one
     return best, high, tried
+
+
+def _about(study: PreparedCluster) -> int:
+    """Half the nodes whose GPUs the jobs keep busy between the first arrival and the last: where the search begins."""
+    kind = study.cluster(1).types[0]
+    busy = sum(job.work / (study.rates.of(job, kind) or math.inf) * job.gpus * job.share for job in study.jobs)
+    span = study.jobs[-1].arrival - study.jobs[0].arrival
+    return max(1, min(math.ceil(busy / span / study.cluster(1).gpus / 2), MOST_NODES)) if span > 0 else 1
 
 
 def _too_small(error: GpusimError) -> bool:
