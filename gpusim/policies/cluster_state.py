@@ -5,10 +5,14 @@ Parts of a GPU are whole thousandths, so that what was taken comes back exactly.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+import numpy.typing as npt
 
 from gpusim.policies.clusters import F64, I64, ArrivingJob, ClusterSpec
 
+BOOL = npt.NDArray[np.bool_]
 WHOLE = 1000  # parts of a GPU
 RULES = ("first", "best", "worst")
 
@@ -96,10 +100,10 @@ class FreeGpus:
                 return found
         return ()
 
-    def _enough(self, job: ArrivingJob, nodes: I64) -> np.ndarray | bool:
+    def _enough(self, job: ArrivingJob, nodes: I64) -> BOOL | bool:
         if not job.host and not job.cpus:
             return True
-        enough: np.ndarray = (self.host[nodes] >= job.host) & (self.cpus[nodes] >= job.cpus)
+        enough: BOOL = (self.host[nodes] >= job.host) & (self.cpus[nodes] >= job.cpus)
         return enough
 
     def _left(self, job: ArrivingJob, nodes: I64) -> F64 | float:
@@ -169,7 +173,8 @@ def parts_of(job: ArrivingJob) -> int:
     return round(job.share * WHOLE)
 
 
-def _chosen(rows, fits, left, rule):  # type: ignore[no-untyped-def]
+def _chosen(rows: I64, fits: BOOL, left: Callable[[], F64], rule: str) -> int:
+    """The row that fits and is first, or leaves least or most over; -1: none fits."""
     if not fits.any():
         return -1
     if rule == "first":

@@ -3,11 +3,11 @@
 A scheduler is an object with one of two verbs.
 
     shares(view) -> {(job,): {"v100": 0.5, ...}, (a, b): {...}}
-        the share of time that a job, or two that share GPUs, is to have on each type of GPU; the engine divides time into
+        the share of time that a job, or two on the same GPUs, is to have on each type of GPU; the engine divides time into
         rounds (`gpusim.engine.cluster.rounds`) and asks when jobs have come or gone
     place(view) -> (job, gpus) | (job, ()) | None
-        one decision, asked again until it is None: start this job on these GPUs, or stop it.  Asked whenever a job comes or ends
-        (`gpusim.engine.cluster.events`).  `arrived(view, job)` and `left(view, job)` are called before, where it has them.
+        one decision, asked again until it is None: start this job on these GPUs, or stop it (`gpusim.engine.cluster.events`).
+        Asked whenever a job comes or ends; `arrived(view, job)` and `left(view, job)` are called before, where it has them.
 
 A built-in is one file `policies/jobs/<name>.py` with a function `<name>(**parameters)` that makes a scheduler, or
 `<name>(view, **parameters)`, which is `place` itself.
@@ -127,7 +127,7 @@ class ShareView:
 
     def __init__(
         self, now: float, jobs: list[int], gpus: dict[str, int], said: Sequence[ArrivingJob], steps: Sequence[float],
-        rates: Mapping[int, Mapping[str, float]], tables: JobRates,
+        rates: Sequence[Mapping[str, float]], tables: JobRates,
     ) -> None:  # fmt: skip
         self.now, self.jobs, self.gpus = now, jobs, gpus
         self._said, self._steps, self._rates, self._tables = said, steps, rates, tables

@@ -289,7 +289,7 @@ class JobsPolicy(Policy):
 
 
 class JobScheduler:
-    """A scheduler of a cluster as the engine asks it: `place` or `shares`, `arrived`, `left`, whatever form it was written in."""
+    """A scheduler of a cluster as the engine asks it, in whatever form it was written."""
 
     def __init__(self, made: Any, verb: str, policy: JobsPolicy) -> None:
         self.verb, self.policy, self.name = verb, policy, policy.spec

@@ -1,4 +1,4 @@
-"""The figure of `gpusim cluster`: how many jobs have ended how long after they came, by scheduler, and GPUs in use over time."""
+"""The figure of `gpusim cluster`: how long after they came jobs have ended, by scheduler, and GPUs in use over time."""
 
 from __future__ import annotations
 
@@ -52,9 +52,8 @@ def draw(found: ClusterAnswer) -> Figure:
     else:
         means = {run.scheduler: float(np.nanmean(run.taken)) for run in runs}
         best = min(means, key=lambda name: means[name])
-        said = f"Mean time from arrival to end: {_said(means[best])} with {best}" + (
-            "; " + ", ".join(f"{_said(mean)} with {name}" for name, mean in means.items() if name != best) if len(means) > 1 else ""
-        )
+        order = sorted(means, key=lambda name: (name != best, name))
+        said = "Mean time from arrival to end: " + ", ".join(f"{_said(means[name])} with {name}" for name in order)
     headline(figure, question, said + ".", strip=left.get_legend_handles_labels()[0])
     return figure
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -250,4 +251,4 @@ def test_nobody_has_a_gpu_twice_and_all_work_is_done(scheduler: str) -> None:
     assert done.tolist() == pytest.approx([job.work for job in rows])
     for gpu in spans.values():
         ordered = sorted(gpu)
-        assert all(a[1] <= b[0] for a, b in zip(ordered, ordered[1:], strict=False))
+        assert all(a[1] <= b[0] for a, b in pairwise(ordered))

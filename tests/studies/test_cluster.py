@@ -53,7 +53,8 @@ def test_times_are_those_of_gavels_simulator_for_every_job() -> None:
         assert run.counts["end_s"] == pytest.approx(float(total["total_duration_s"]), abs=1e-3)
         assert run.counts["gavel_utilisation"] == pytest.approx(float(total["utilization"]), abs=5e-4)
         if total["lease_opportunities"]:
-            assert run.counts["chances"] == int(total["lease_opportunities"]) and run.counts["kept"] == int(total["lease_extended"])
+            assert run.counts["chances"] == int(total["lease_opportunities"])
+            assert run.counts["kept"] == int(total["lease_extended"])
         seen += len(times)
     assert seen == 332
 

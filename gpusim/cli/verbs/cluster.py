@@ -1,9 +1,9 @@
 """When jobs that arrive at a cluster end, by scheduler, and how many GPUs they need.
 
-    gpusim cluster --gpus "16 x 8 v100" --jobs "poisson(jobs=1000, rate=20)" --scheduler first_come --scheduler shortest_first
+    gpusim cluster --gpus "16 x 8 v100" --jobs "poisson(jobs=1000, rate=20)" --scheduler shortest_first
     gpusim cluster --gpus "? x 8 v100" --jobs jobs.csv --scheduler best_fit --goal "wait p90 1 h"
     gpusim cluster how_many_gpus                              a shipped question
-    gpusim cluster --gpus "8 v100, 16 p100, 24 k80" --jobs max_min.trace --rates throughputs.json --scheduler gandiva -o results/gavel
+    gpusim cluster --gpus "8 v100, 16 p100" --jobs max_min.trace --rates throughputs.json --scheduler gandiva -o results/gavel
 """
 
 from __future__ import annotations

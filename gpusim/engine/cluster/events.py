@@ -165,7 +165,8 @@ class EventRun:
         """What is in use from now on; what is idle though it would be enough for a job, and whether it lies apart."""
         view, idle, apart = self.view, 0, 0
         if view.waiting and self.busy < len(view.free.room) * WHOLE:
-            enough = [each for each in self.wants if any(view.free.total[kind] >= each[0] * each[1] for kind in each[-1])]
+            total = view.free.total
+            enough = [each for each in self.wants if any(total[kind] >= each[0] * each[1] for kind in each[-1])]
             if enough:
                 idle = len(view.free.room) * WHOLE - self.busy
                 apart = 0 if any(self._fits(each) for each in enough) else idle
@@ -181,6 +182,6 @@ class EventRun:
         at, busy, waiting, idle, apart = (np.array(column) for column in zip(*self.log, strict=True))
         return ClusterOutcome(
             jobs=self.jobs, cluster=self.cluster, scheduler=self.name, first=np.array(self.first), end=np.array(self.end), at=at,
-            busy=busy, waiting=waiting, worked=self.worked, idle=idle, apart=apart, stops=self.stops, placed=tuple(self.placed),
-            counts={"decisions": self.asked},
+            busy=busy, waiting=waiting, worked=self.worked, idle=idle, apart=apart, stops=self.stops,
+            placed=tuple(self.placed), counts={"decisions": self.asked},
         )  # fmt: skip

@@ -15,7 +15,7 @@ def measures(run: ClusterOutcome, rates: JobRates) -> dict[str, float]:
 
     jct, wait    mean and percentiles of the time from arrival to end, and to the first run, of jobs that ended
     makespan_s   from the first arrival to the last end
-    utilisation  of the time of all GPUs, the share in which a job had them; memory_utilisation, host_utilisation: of their bytes
+    utilisation  of the time of all GPUs, the share in which jobs had them; memory_, host_utilisation: of their bytes
     idle         of the time of all GPUs, the share in which they were free though enough for a job that waited
     apart        of it, where none of these jobs found a place since free GPUs lay apart: fragmentation
     slowdown     mean time over the time alone on the fastest GPUs of the cluster
@@ -34,9 +34,9 @@ def measures(run: ClusterOutcome, rates: JobRates) -> dict[str, float]:
     found["makespan_s"] = span = end - begin
     found["gpus"] = run.cluster.gpus
     steps = np.diff(run.at)
-    for name, values in (("utilisation", run.busy), ("idle", run.idle), ("apart", run.apart)):
-        if values is not None and span > 0:
-            found[name] = float(np.dot(values[:-1], steps)) / span / run.cluster.gpus
+    for name, free in (("idle", run.idle), ("apart", run.apart)):
+        if free is not None and span > 0:
+            found[name] = float(np.dot(free[:-1], steps)) / span / run.cluster.gpus
     if span > 0:
         found["utilisation"] = run.worked / span / run.cluster.gpus
         found |= _memory(run, span)

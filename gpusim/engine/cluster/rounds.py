@@ -214,13 +214,14 @@ class RoundRun:
 
     def _count(self, assigned: dict[Together, tuple[int, tuple[int, ...]]]) -> None:
         """Who could have stayed, who has, and who had to leave."""
-        active = self.active
+        active, there = self.active, set[int]()
         for jobs, (_, gpus) in self.assigned.items():
             if jobs[0] in active or jobs[-1] in active:
                 self.chances += 1
             after = assigned.get(jobs)
             if after is None:
-                self.stops += sum(job in active and not any(job in other for other in assigned) for job in jobs)
+                there = there or {job for other in assigned for job in other}
+                self.stops += sum(job in active and job not in there for job in jobs)
             elif after[1] is gpus or set(after[1]) == set(gpus):
                 self.kept += 1
 
@@ -244,9 +245,9 @@ class RoundRun:
         """GPUs of their own: those with most first, on the GPUs that they have where these are free."""
         found: dict[Together, tuple[int, tuple[int, ...]]] = {}
         for kind in order:
-            there = [self.assigned.get(jobs) for jobs in chosen[kind]]
-            if all(before is not None and before[0] == kind for before in there):  # all stay where they are
-                found.update(zip(chosen[kind], there, strict=True))
+            there = {jobs: self.assigned[jobs] for jobs in chosen[kind] if jobs in self.assigned}
+            if len(there) == len(chosen[kind]) and all(before[0] == kind for before in there.values()):
+                found.update(there)  # all stay where they are
                 continue
             sizes = {jobs: self.jobs[jobs[0]].gpus for jobs in chosen[kind]}
             used: set[int] = set()

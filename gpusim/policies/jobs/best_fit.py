@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from gpusim.policies.cluster_view import ClusterView
 from gpusim.policies.job_queues import JobQueues
 
 
 def best_fit() -> JobQueues:
-    """In order of arrival, each where the least of GPUs, memory and processors is left over; who finds no place lets others pass.
+    """In order of arrival, each where least of GPUs, memory and processors is left over; who finds no place lets others pass.
 
     A part of a GPU goes to the GPU that is fullest and has the memory, so that whole ones stay free.
     """

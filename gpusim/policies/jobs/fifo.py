@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from gpusim.policies.clusters import ShareView, Shares
+from gpusim.policies.clusters import Shares, ShareView
 
 
 class FifoShares:

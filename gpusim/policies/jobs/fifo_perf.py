@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusim.policies.clusters import ShareView, Shares
+from gpusim.policies.clusters import Shares, ShareView, Together
 
 
 class FastestFirst:
@@ -12,7 +12,7 @@ class FastestFirst:
 
     def shares(self, view: ShareView) -> Shares:
         """The whole time on the fastest type with room, in order of arrival, until one finds none."""
-        free, given = dict(view.gpus), {}
+        free, given = dict(view.gpus), dict[Together, dict[str, float]]()
         for job in view.jobs:
             wants = view.job(job).gpus
             room = [kind for kind in sorted(free) if free[kind] > 0 and free[kind] >= wants]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from gpusim.policies.clusters import ShareView, Shares, Together
+from gpusim.policies.clusters import Shares, ShareView, Together
 from gpusim.policies.jobs.isolated import equal_parts
 
 

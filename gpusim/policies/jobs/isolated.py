@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusim.policies.clusters import ShareView, Shares
+from gpusim.policies.clusters import Shares, ShareView
 
 
 class EqualParts:

@@ -81,7 +81,8 @@ def _poisson(numbers: Numbers, draws: np.random.Generator) -> F64:
 
 def _diurnal(numbers: Numbers, draws: np.random.Generator) -> F64:
     """Thinned: those of a faster process stay with the share of the hour."""
-    rate, swing, found, at = numbers["rate"], numbers["swing"], [], 0.0
+    rate, swing, at = numbers["rate"], numbers["swing"], 0.0
+    found: list[float] = []
     while len(found) < numbers["jobs"]:
         at += draws.exponential(HOUR / (rate * (1.0 + swing)))
         now = rate * (1.0 + swing * math.cos(2.0 * math.pi * (at / HOUR - numbers["peak"]) / 24.0))

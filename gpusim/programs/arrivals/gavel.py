@@ -1,7 +1,8 @@
 """Traces and tables of rates as Gavel's simulator has them (github.com/stanford-futuredata/gavel, MIT).
 
-A trace has a job a line, in columns between tabs: model, command, folder, name of the argument for steps, whether it needs data,
-steps, GPUs, weight, objective (s after arrival, below 0: none), arrival [s].  Traces that Gavel made of Microsoft's Philly logs
+A trace has a job a line, in columns between tabs: model, command, folder, name of the argument for steps, whether it needs
+data, steps, GPUs, weight, objective (s after arrival, below 0: none), arrival [s].
+Traces that Gavel made of Microsoft's Philly logs
 have seven columns: model, command, name of the argument, whether it needs data, steps, arrival [s], GPUs; their steps are those
 that one V100 does in the time that the log gives.
 """
@@ -21,7 +22,7 @@ _TYPE = re.compile(r"\('(.*)', (\d+)\)")
 
 def read_trace(path: Path) -> list[ArrivingJob]:
     """The jobs in the order of the file.  Raises GpusimError with file:line."""
-    found = []
+    found: list[ArrivingJob] = []
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
         if line.strip():
             found.append(_job(line.split("\t"), f"{path}:{number}", len(found)))

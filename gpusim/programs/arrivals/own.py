@@ -1,7 +1,7 @@
 """Tables of jobs (CSV): one's own, and pods of Alibaba's GPU cluster of 2023; arrival times of Azure's requests.
 
-One's own has a job a row, in columns of any order: arrival_s, and seconds (alone, on any GPU) or steps with a model whose rates a
-table has; gpus, share (of one GPU), memory_gib (of each GPU), host_gib, cpus, types (v100|a100), priority, weight, deadline_s
+One's own has a job a row, in columns of any order: arrival_s, and seconds (alone, on any GPU) or steps with a model whose rates
+a table has; gpus, share (of one GPU), memory_gib (of each GPU), host_gib, cpus, types (v100|a100), priority, weight, deadline_s
 (after the arrival), name.  What is left out is 1 GPU, nothing known, no deadline.
 
 A pod of Alibaba's (github.com/alibaba/clusterdata, cluster-trace-gpu-v2023) takes its GPUs from `scheduled_time` to
@@ -32,7 +32,7 @@ _REQUESTS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
 def read_table(path: Path) -> list[ArrivingJob]:
     """The jobs in the order of the file; of pods, in the order of arrival.  Raises GpusimError with file:line."""
-    found = []
+    found: list[ArrivingJob] = []
     with path.open(newline="", encoding="utf-8") as file:
         rows = csv.DictReader(file)
         columns = tuple(rows.fieldnames or ())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import re
+from itertools import pairwise
 from pathlib import Path
 
-from gpusim.base.errors import GpusimError, suggest
+from gpusim.base.errors import GpusimError, nearest
 from gpusim.machine import catalogue
 from gpusim.policies.clusters import ArrivingJob, ClusterNode, ClusterSpec
 from gpusim.programs.arrivals import drawn, gavel, own
@@ -23,13 +24,14 @@ def jobs_of(word: str, base: Path | None = None) -> list[ArrivingJob]:
     path = (base or Path()) / word
     if path.suffix not in (".trace", ".csv"):
         ways = "poisson(jobs=1000, rate=20), diurnal, bursts, like, or a file .trace or .csv"
-        raise GpusimError(f"'{word}' says no jobs", hint=suggest(word.partition("(")[0], ("poisson", "diurnal", "bursts")) or ways)
+        near = nearest(word.partition("(")[0], ("poisson", "diurnal", "bursts"))
+        raise GpusimError(f"'{word}' says no jobs", hint=f"did you mean '{near[0]}'?" if near else ways)
     if not path.is_file():
         raise GpusimError(f"there is no trace '{word}'")
     found = gavel.read_trace(path) if path.suffix == ".trace" else own.read_table(path)
     if not found:
         raise GpusimError("the trace has no jobs with GPUs", str(path))
-    for before, job in zip(found, found[1:], strict=False):
+    for before, job in pairwise(found):
         if job.arrival < before.arrival:
             said = f"{job.name} arrives at {job.arrival:g} s, before the one above it ({before.arrival:g} s)"
             raise GpusimError(said, job.where, "sort the trace by arrival")

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from gpusim.base.errors import GpusimError, suggest
+from gpusim.base.errors import GpusimError
 from gpusim.base.units import TIME, parse
 from gpusim.policies.forms import JobsPolicy
 from gpusim.studies.cluster.setup import PreparedCluster, ScheduledRun, run
@@ -73,8 +73,7 @@ def goal_of(word: str) -> tuple[str, float]:
     """(name of the measure, its largest value)."""
     match = _GOAL.fullmatch(word)
     if match is None:
-        raise GpusimError(f"'{word}' is no goal", hint=suggest(word.split()[0] if word.split() else "", ("jct", "wait", "missed"))
-                          or "wait p90 1 h, jct mean 5 h, missed 0.01")  # fmt: skip
+        raise GpusimError(f"'{word}' is no goal", hint="wait p90 1 h, jct mean 5 h, missed 0.01")
     if match[4]:
         try:
             return "missed", float(match[5])
@@ -108,7 +107,8 @@ def fewest(study: PreparedCluster, policy: JobsPolicy, name: str, limit: float) 
     best = keeps(high)
     while best is None:
         if high >= min(most, MOST_NODES):
-            raise GpusimError(f"{policy.spec} does not keep the goal on any number of nodes", hint="a goal above the time alone")
+            said = f"{policy.spec} does not keep the goal on any number of nodes"
+            raise GpusimError(said, hint="a goal above the time alone")
         low, high = high, min(2 * high, most)
         best = keeps(high)
     while high - low > 1:
