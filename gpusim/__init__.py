@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from gpusim.api.advising import advise as advise
     from gpusim.api.checking import check as check
+    from gpusim.api.cluster import cluster as cluster
     from gpusim.api.experts import experts as experts
     from gpusim.api.failures import endure as endure
     from gpusim.api.grids import Experiment as Experiment

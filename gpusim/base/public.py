@@ -6,6 +6,7 @@ PUBLIC = {
     "advise": "gpusim.api.advising:advise",
     "check": "gpusim.api.checking:check",
     "experts": "gpusim.api.experts:experts",
+    "cluster": "gpusim.api.cluster:cluster",
     "fit": "gpusim.api.questions:fit",
     "kernel_times": "gpusim.api.questions:kernel_times",
     "load_machine": "gpusim.api.inputs:load_machine",

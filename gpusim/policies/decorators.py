@@ -21,7 +21,7 @@ from gpusim.policies.builtin import refuse_name
 from gpusim.policies.entry import Entry, Number, check_number, split_help
 
 # What `gpusim.policy` offers.
-__all__ = ["checkpoint", "evict", "place", "placement", "plan", "pool", "prefetch", "release", "schedule"]
+__all__ = ["checkpoint", "evict", "jobs", "place", "placement", "plan", "pool", "prefetch", "release", "schedule"]
 
 T = TypeVar("T", bound=Callable[..., Any])
 MARK = "__gpusim_policy__"  # attribute that a decorated object carries: its Entry
@@ -143,6 +143,22 @@ def checkpoint(target: T | None = None, *, name: str = "", source: str = "") -> 
     It is asked whenever the job begins to compute.  docs/failures.md has an example that runs.
     """
     return _decorate("checkpoint", target, name, source)
+
+
+@overload
+def jobs(target: T) -> T: ...
+@overload
+def jobs(*, name: str = "", source: str = "") -> Callable[[T], T]: ...
+def jobs(target: T | None = None, *, name: str = "", source: str = "") -> Any:
+    """Which jobs of a cluster run on which GPUs: a function `place(view, parameter=default, ...)`, or a class with a verb.
+
+    place(view)   one decision: (job, GPUs) starts a job, (job, ()) stops it, None: nothing more now
+    shares(view)  instead of it: {(job,): {type of GPU: share of time}}, in rounds
+
+    view  a `gpusim.policies.cluster_view.ClusterView`, or a `gpusim.policies.clusters.ShareView`; docs/cluster.md has an
+          example that runs.
+    """
+    return _decorate("jobs", target, name, source)
 
 
 def _decorate(

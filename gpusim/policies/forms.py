@@ -6,6 +6,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -266,10 +267,47 @@ class CheckpointPolicy(Policy):
         return float(made)
 
 
-def _asked_for(policy: Policy, function: Callable[..., Any], view: object, values: Mapping[str, Value]) -> Any:
+@dataclass(frozen=True, eq=False)
+class JobsPolicy(Policy):
+    """The function or class of a policy of kind jobs."""
+
+    def scheduler(self) -> JobScheduler:
+        """A new scheduler.  PolicyError where it has neither of the verbs, or both."""
+        needs = inspect.isfunction(self.state) and any(
+            argument.default is argument.empty for argument in inspect.signature(self.state).parameters.values()
+        )
+        made = None if needs else self.state(**self.values)
+        verbs = ["place"] if needs else [verb for verb in ("place", "shares") if hasattr(made, verb)]
+        if len(verbs) != 1:
+            raise self.error("has the verbs place and shares" if verbs else "has neither the verb place nor shares")
+        return JobScheduler(made, verbs[0], self)
+
+    def ask(self, function: Callable[..., Any], view: object, *more: Any) -> Any:
+        """What its code answers; PolicyError, at its line, for what a user's own raises."""
+        values = self.values if function is self.state else {}
+        return _asked_for(self, function, view, values, *more)
+
+
+class JobScheduler:
+    """A scheduler of a cluster as the engine asks it, in whatever form it was written."""
+
+    def __init__(self, made: Any, verb: str, policy: JobsPolicy) -> None:
+        self.verb, self.policy, self.name = verb, policy, policy.spec
+        self.packs, self.shuffles = bool(getattr(made, "packs", False)), bool(getattr(made, "shuffles", False))
+        self.leftovers = bool(getattr(made, "leftovers", True))
+        setattr(self, verb, self._asks(policy.state if made is None else getattr(made, verb)))
+        self.arrived, self.left = (self._asks(getattr(made, name, None)) for name in ("arrived", "left"))
+
+    def _asks(self, function: Any) -> Any:
+        if function is None or (self.policy.entry.builtin and function is not self.policy.state):
+            return function
+        return partial(self.policy.ask, function)
+
+
+def _asked_for(policy: Policy, function: Callable[..., Any], view: object, values: Mapping[str, Value], *more: Any) -> Any:
     """What a policy in plain Python answers; PolicyError, at its line, for what a user's own raises."""
     try:
-        return function(view, **values)
+        return function(view, *more, **values)
     except GpusimError:
         raise
     except Exception as error:
@@ -300,6 +338,8 @@ def build(entry: Entry, values: Mapping[str, Value]) -> Policy:
         return PlacementPolicy(**common, state=target)
     if entry.kind == "checkpoint":
         return CheckpointPolicy(**common, state=target)
+    if entry.kind == "jobs":
+        return JobsPolicy(**common, state=target)
     common["module"] = module
     if entry.kind == "evict" and inspect.isfunction(target):
         return _scored(common, target)

@@ -1,0 +1,65 @@
+"""What became of the jobs of a cluster; times in s."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gpusim.policies.clusters import F64, I64, ArrivingJob, ClusterSpec
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Jobs that ran together on the same GPUs for a while; GPUs by number, of one type."""
+
+    jobs: tuple[int, ...]
+    kind: str
+    gpus: tuple[int, ...]
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterOutcome:
+    """One run.
+
+    jobs, cluster, scheduler  what ran, where, and who decided
+    first, end   s, of each job; nan: never (a job that could not run was given up)
+    placed       who ran where from when to when
+    at, busy, waiting   GPUs in use and jobs without GPUs from each time on; the last is the end of the run
+    idle, apart  GPUs that are free from each time on although they would be enough for a job that waits; and those of them
+                 where no such job finds a place, since they lie apart; None: rounds, which know no places
+    worked       s of GPUs that jobs had
+    stops        how often a job that ran had to leave before its end
+    counts       what a kind of engine counts besides
+    """
+
+    jobs: tuple[ArrivingJob, ...]
+    cluster: ClusterSpec
+    scheduler: str
+    first: F64
+    end: F64
+    at: F64
+    busy: F64
+    waiting: I64
+    worked: float
+    idle: F64 | None = None
+    apart: F64 | None = None
+    stops: int = 0
+    placed: tuple[Placed, ...] = ()
+    counts: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def arrival(self) -> F64:
+        return np.array([job.arrival for job in self.jobs], np.float64)
+
+    @property
+    def taken(self) -> F64:
+        """s from arrival to end; nan: never done."""
+        return self.end - self.arrival
+
+    @property
+    def waited(self) -> F64:
+        """s from arrival until the job runs for the first time."""
+        return self.first - self.arrival

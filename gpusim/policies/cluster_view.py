@@ -1,0 +1,54 @@
+"""What a policy of kind `jobs` with the verb `place` may look at: who waits, who runs, what is free; times in s."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpusim.policies.cluster_state import FreeGpus
+from gpusim.policies.clusters import ArrivingJob, ClusterSpec
+
+
+class ClusterView:
+    """The same object throughout a run; it always shows what is now.
+
+    now      s
+    waiting  numbers of the jobs that have arrived and have no GPUs, in the order in which they came or were stopped
+    running  job -> its GPUs, by number
+    started  job -> when its steps began; since: when it got its GPUs
+    cluster  nodes and types; free: what is free on them (`gpusim.policies.cluster_state.FreeGpus`)
+    """
+
+    def __init__(
+        self, cluster: ClusterSpec, jobs: Sequence[ArrivingJob], rates: Sequence[Mapping[str, float]], steps: Sequence[float]
+    ) -> None:
+        self.now = 0.0
+        self.waiting: dict[int, None] = {}
+        self.running: dict[int, tuple[int, ...]] = {}
+        self.started: dict[int, float] = {}
+        self.since: dict[int, float] = {}
+        self.cluster, self.free = cluster, FreeGpus(cluster)
+        self._jobs, self._rates, self._steps = jobs, rates, steps
+        self._kinds: dict[tuple[tuple[str, float], ...], list[str]] = {}
+
+    def job(self, job: int) -> ArrivingJob:
+        """What the trace says of it."""
+        return self._jobs[job]
+
+    def kinds(self, job: int) -> list[str]:
+        """Types of GPU that it can run on, the fastest first."""
+        key = tuple(self._rates[job].items())
+        if (found := self._kinds.get(key)) is None:
+            mine = sorted(((rate, kind) for kind, rate in key if rate > 0.0), key=lambda each: -each[0])
+            found = self._kinds[key] = [kind for _, kind in mine]
+        return found
+
+    def seconds(self, job: int) -> float:
+        """That it needs from its last stop on, or from its start, on its fastest GPUs."""
+        return (self._jobs[job].work - self._steps[job]) / self._rates[job][self.kinds(job)[0]]
+
+    def place(self, job: int, rule: str = "best") -> tuple[int, ...]:
+        """GPUs that are free for it now, on its fastest type that has some; (): there are none.
+
+        rule  "first", "best" or "worst", as `FreeGpus.place` says
+        """
+        return self.free.place(self._jobs[job], self.kinds(job), rule)

@@ -1,0 +1,1 @@
+"""Which jobs of a cluster run on which GPUs."""

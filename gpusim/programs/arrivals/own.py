@@ -1,0 +1,118 @@
+"""Tables of jobs (CSV): one's own, and pods of Alibaba's GPU cluster of 2023; arrival times of Azure's requests.
+
+One's own has a job a row, in columns of any order: arrival_s, and seconds (alone, on any GPU) or steps with a model whose rates
+a table has; gpus, share (of one GPU), memory_gib (of each GPU), host_gib, cpus, types (v100|a100), priority, weight, deadline_s
+(after the arrival), name.  What is left out is 1 GPU, nothing known, no deadline.
+
+A pod of Alibaba's (github.com/alibaba/clusterdata, cluster-trace-gpu-v2023) takes its GPUs from `scheduled_time` to
+`deletion_time`; it arrives at `creation_time`.  Pods without a GPU, and those that were never scheduled, are left out.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+from gpusim.base.errors import GpusimError, suggest
+from gpusim.policies.clusters import ArrivingJob
+
+GIB = 2.0**30
+_COLUMNS = (
+    "name", "arrival_s", "seconds", "steps", "model", "gpus", "share", "memory_gib", "host_gib", "cpus", "types", "priority",
+    "weight", "deadline_s",
+)  # fmt: skip
+_PODS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec", "qos", "pod_phase", "creation_time",
+         "deletion_time", "scheduled_time")  # fmt: skip
+_REQUESTS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+
+
+def read_table(path: Path) -> list[ArrivingJob]:
+    """The jobs in the order of the file; of pods, in the order of arrival.  Raises GpusimError with file:line."""
+    found: list[ArrivingJob] = []
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = csv.DictReader(file)
+        columns = tuple(rows.fieldnames or ())
+        read = _reader(columns, path)
+        for row in rows:
+            where = f"{path}:{rows.line_num}"
+            try:
+                job = read(row, len(found), where)
+            except (ValueError, TypeError):
+                raise GpusimError(f"'{','.join(str(v) for v in row.values())}' is no job", where) from None
+            if job is not None:
+                found.append(job)
+    if columns == _PODS:
+        found.sort(key=lambda job: job.arrival)
+    return found
+
+
+def _reader(columns: tuple[str, ...], path: Path) -> Callable[[Mapping[str, str], int, str], ArrivingJob | None]:
+    if columns == _PODS:
+        return _pod
+    if columns == _REQUESTS:
+        raise GpusimError("requests are no jobs: only their times can be used", str(path), "like(file=..., jobs=1000)")
+    if unknown := [name for name in columns if name not in _COLUMNS]:
+        raise GpusimError(f"jobs have no column '{unknown[0]}'", f"{path}:1", suggest(unknown[0], _COLUMNS))
+    if "arrival_s" not in columns or not {"seconds", "steps"} & set(columns):
+        raise GpusimError("a table of jobs has the columns arrival_s and seconds, or arrival_s, steps and model", f"{path}:1")
+    return _own
+
+
+def _own(row: Mapping[str, str], number: int, where: str) -> ArrivingJob:
+    def value(name: str, otherwise: float) -> float:
+        found = float(row[name]) if row.get(name) else otherwise
+        if not math.isfinite(found) and name != "deadline_s":
+            raise ValueError(name)
+        return found
+
+    steps = bool(row.get("steps"))
+    job = ArrivingJob(
+        name=row.get("name") or f"job {number}", arrival=value("arrival_s", 0.0), model=row.get("model") or "" if steps else "",
+        work=value("steps" if steps else "seconds", 0.0), gpus=int(value("gpus", 1)), share=value("share", 1.0),
+        memory=value("memory_gib", 0.0) * GIB, host=value("host_gib", 0.0) * GIB, cpus=value("cpus", 0.0),
+        types=tuple(filter(None, (row.get("types") or "").split("|"))), priority=value("priority", 0.0),
+        weight=value("weight", 1.0), deadline=value("deadline_s", math.inf), where=where,
+    )  # fmt: skip
+    if job.work <= 0 or job.gpus < 1 or job.arrival < 0 or min(job.memory, job.host, job.cpus) < 0 or job.weight <= 0:
+        raise GpusimError(f"{job.name} cannot have these numbers", where, "work and GPUs above 0, nothing negative")
+    return job
+
+
+def _pod(row: Mapping[str, str], number: int, where: str) -> ArrivingJob | None:
+    gpus = int(row["num_gpu"])
+    if not gpus or not row["scheduled_time"] or not row["deletion_time"]:
+        return None
+    seconds = float(row["deletion_time"]) - float(row["scheduled_time"])
+    if seconds <= 0:
+        return None
+    return ArrivingJob(
+        name=row["name"], arrival=float(row["creation_time"]), work=seconds, gpus=gpus,
+        share=float(row["gpu_milli"]) / 1000.0 if gpus == 1 else 1.0, host=float(row["memory_mib"]) * 2.0**20,
+        cpus=float(row["cpu_milli"]) / 1000.0, types=tuple(filter(None, row["gpu_spec"].split("|"))), where=where,
+    )  # fmt: skip
+
+
+def read_times(path: Path) -> list[float]:
+    """When something arrives, in s from the first: requests of Azure, or jobs.  Raises GpusimError with file:line."""
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = csv.reader(file)
+        if tuple(next(rows, ())) != _REQUESTS:
+            return [job.arrival for job in read_table(path)]
+        times = list(_stamps(rows, path))
+    for number, (before, after) in enumerate(pairwise(times), 3):
+        if after < before:
+            raise GpusimError("a request arrives before the one above it", f"{path}:{number}")
+    return [at - times[0] for at in times]
+
+
+def _stamps(rows: Iterator[list[str]], path: Path) -> Iterator[float]:
+    for number, row in enumerate(rows, 2):
+        try:
+            whole, _, part = row[0].partition(".")
+            yield datetime.fromisoformat(whole).timestamp() + float(f"0.{part or 0}")
+        except (ValueError, IndexError):
+            raise GpusimError(f"'{','.join(row)}' has no time", f"{path}:{number}") from None

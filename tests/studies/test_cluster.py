@@ -1,0 +1,192 @@
+"""Are jobs on a cluster those of their words, and equal to Gavel's simulator?
+
+Gavel's traces, its table and what its simulator answered for them (github.com/stanford-futuredata/gavel, MIT): GAVEL_RUNS names
+the folder with *.trace, simulation_throughputs.json, per_job_jct.csv and summary.csv.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gpusim
+from gpusim.base.errors import GpusimError
+from gpusim.programs.arrivals.words import cluster_of, jobs_of
+
+GAVEL = Path(os.environ.get("GAVEL_RUNS", "GAVEL_RUNS"))
+EXACT = ("fifo", "fifo_perf", "gandiva", "isolated")
+
+
+def gavel() -> Path:
+    if not (GAVEL / "summary.csv").is_file():
+        pytest.skip("GAVEL_RUNS does not name the folder of Gavel's runs")
+    return GAVEL
+
+
+def cluster_words(numbers: str) -> str:
+    """"2-4-6" of Gavel: V100, P100, K80."""
+    return ", ".join(f"{n} {kind}" for n, kind in zip(numbers.split("-"), ("v100", "p100", "k80"), strict=True))
+
+
+@pytest.mark.oracle
+def test_times_are_those_of_gavels_simulator_for_every_job() -> None:
+    folder, wanted = gavel(), defaultdict(dict)
+    for row in csv.DictReader((folder / "per_job_jct.csv").open()):
+        wanted[row["trace"], row["policy"], row["cluster"]][int(row["job"])] = float(row["jct_s"])
+    totals = {(row["trace"], row["policy"]): row for row in csv.DictReader((folder / "summary.csv").open())}
+    seen = 0
+    for (trace, scheduler, numbers), times in wanted.items():
+        if scheduler not in EXACT:
+            continue
+        found = gpusim.cluster(
+            cluster_words(numbers), str(folder / f"{trace}.trace"), scheduler, rates=str(folder / "simulation_throughputs.json")
+        )
+        run, total = found.runs[0].outcome, totals[trace, scheduler]
+        assert max(abs(run.taken[job] - seconds) for job, seconds in times.items()) < 1e-3
+        assert run.counts["end_s"] == pytest.approx(float(total["total_duration_s"]), abs=1e-3)
+        assert run.counts["gavel_utilisation"] == pytest.approx(float(total["utilization"]), abs=5e-4)
+        if total["lease_opportunities"]:
+            assert run.counts["chances"] == int(total["lease_opportunities"])
+            assert run.counts["kept"] == int(total["lease_extended"])
+        seen += len(times)
+    assert seen == 332
+
+
+def test_a_trace_of_gavel_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.trace").write_text(
+        "A\tcmd\tdir\t-n\t1\t100\t2\t1\t-1.000000\t0\nB\tcmd\tdir\t-n\t1\t50\t1\t5\t60.0\t7.5\n", encoding="utf-8"
+    )
+    first, second = jobs_of("a.trace", tmp_path)
+    assert (first.model, first.work, first.gpus, first.deadline) == ("A", 100, 2, math.inf)
+    assert (second.weight, second.arrival, second.deadline) == (5.0, 7.5, 60.0)
+    (tmp_path / "b.trace").write_text("A\tcmd\t-n\t1\t100\t3.5\t8\n", encoding="utf-8")
+    (philly,) = jobs_of("b.trace", tmp_path)
+    assert (philly.gpus, philly.sized, philly.arrival) == (8, 1, 3.5)
+    table = {"v100": {"('A', 1)": {"null": 2.0, "('A', 1)": [1.5, 1.5]}, "('A', 2)": {"null": 4.0}}}
+    (tmp_path / "rates.json").write_text(json.dumps(table), encoding="utf-8")
+    found = gpusim.cluster("8 v100", str(tmp_path / "b.trace"), rates=str(tmp_path / "rates.json"))
+    assert found.runs[0].outcome.taken.tolist() == [50.0]  # 100 steps at the rate of one V100
+
+
+def test_a_table_of_ones_own_is_read(tmp_path: Path) -> None:
+    text = "arrival_s,seconds,gpus,share,memory_gib,deadline_s,types\n0,60,1,0.5,10,90,v100|a100\n5,30,,,,,\n"
+    (tmp_path / "jobs.csv").write_text(text, encoding="utf-8")
+    first, second = jobs_of("jobs.csv", tmp_path)
+    assert (first.share, first.memory, first.deadline, first.types) == (0.5, 10 * 2**30, 90.0, ("v100", "a100"))
+    assert (second.gpus, second.work, second.deadline) == (1, 30.0, math.inf)
+
+
+def test_pods_and_nodes_of_alibaba_are_read(tmp_path: Path) -> None:
+    head = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
+    rows = ["p1,6000,1024,1,460,T4|P100,LS,Running,20,130,30", "p0,6000,1024,2,1000,,LS,Failed,10,40,20",
+            "cpu,6000,1024,0,0,,LS,Running,5,50,5", "never,6000,1024,1,1000,,BE,Pending,5,,"]  # fmt: skip
+    (tmp_path / "pods.csv").write_text("\n".join([head, *rows]) + "\n", encoding="utf-8")
+    (tmp_path / "nodes.csv").write_text(
+        "sn,cpu_milli,memory_mib,gpu,model\nn0,8000,4096,2,P100\nn1,8000,4096,0,\nn2,8000,4096,1,T4\n", encoding="utf-8"
+    )
+    first, second = jobs_of("pods.csv", tmp_path)
+    assert (first.name, first.gpus, first.work, first.arrival) == ("p0", 2, 20.0, 10.0)
+    assert (second.share, second.cpus, second.host, second.types) == (0.46, 6.0, 2.0**30, ("T4", "P100"))
+    found = gpusim.cluster(str(tmp_path / "nodes.csv"), str(tmp_path / "pods.csv"), "best_fit")
+    assert cluster_of("nodes.csv", tmp_path).gpus == 3
+    assert found.runs[0].outcome.end.tolist() == [30.0, 120.0]
+    with pytest.raises(GpusimError, match="which rounds do not count"):
+        gpusim.cluster(str(tmp_path / "nodes.csv"), str(tmp_path / "pods.csv"), "isolated")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("arrival_s,seconds\n5,10\n4,10\n", r"jobs.csv:3: job 1 arrives at 4 s, before the one above it \(5 s\)"),
+        ("arrival_s,seconds\n5,ten\n", "jobs.csv:2: '5,ten' is no job"),
+        ("arrival_s,secs\n5,10\n", "jobs.csv:1: jobs have no column 'secs'"),
+        ("arrival_s,gpus\n5,1\n", "has the columns arrival_s and seconds"),
+        ("arrival_s,seconds\n5,0\n", "jobs.csv:2: job 0 cannot have these numbers"),
+        ("arrival_s,seconds\n", "the trace has no jobs"),
+        ("arrival_s,seconds,gpus\n0,5,9\n", "jobs.csv:2: job 0 wants 9 GPUs of one type; the cluster has 8 v100"),
+        ("arrival_s,steps,model\n0,5,A\n", "nothing says how fast"),
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\n", "requests are no jobs"),
+    ],
+)
+def test_a_bad_table_is_told_with_its_line(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "jobs.csv").write_text(text, encoding="utf-8")
+    with pytest.raises(GpusimError, match=says):
+        gpusim.cluster("8 v100", str(tmp_path / "jobs.csv"))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "jobs", "words", "says"),
+    [
+        ("8v100", "poisson", {}, "'8v100' is no part of a cluster"),
+        ("0 v100", "poisson", {}, "has no GPUs"),
+        ("8 v100", "poison", {}, "'poison' says no jobs"),
+        ("8 v100", "poisson(rate=0)", {}, "cannot have rate=0"),
+        ("8 v100", "poisson(speed=1)", {}, "poisson has no 'speed'"),
+        ("8 v100", "like(jobs=5)", {}, "like needs a trace"),
+        ("8 v100", "poisson", {"schedulers": "fifi"}, "there is no jobs policy 'fifi'"),
+        ("8 v100", "poisson", {"goal": "wait p90 1 h"}, "no number of nodes is open"),
+        ("? x 8 v100", "poisson", {}, "which goal they have to keep"),
+        ("? x 8 v100", "poisson", {"goal": "fast"}, "'fast' is no goal"),
+        ("? x 8 v100", "poisson", {"goal": "missed 0.1"}, "no job has a deadline"),
+        ("? x 8 v100", "poisson(jobs=5)", {"goal": "jct mean 1 s"}, "first_come does not keep the goal"),
+        ("8 v100", "poisson", {"round": "5"}, "round: "),
+        ("8 v100", "poisson(jobs=5)", {"schedulers": "isolated", "restart": "5 s"}, "stop and start jobs at no cost"),
+        ("8 v100", "poisson", {"rates": "none.json"}, "no table of rates"),
+        ("8 v100", "poisson", {"speed": "1"}, "a cluster has no 'speed'"),
+    ],
+)
+def test_bad_words_are_answered_in_a_sentence(gpus: str, jobs: str, words: dict[str, str], says: str) -> None:
+    with pytest.raises(GpusimError, match=says):
+        gpusim.cluster(gpus, jobs, **words)
+
+
+@pytest.mark.formulas
+def test_drawn_arrivals_have_the_rate_and_the_pattern_asked_for(tmp_path: Path) -> None:
+    def hours(word: str) -> np.ndarray:
+        return np.array([job.arrival for job in jobs_of(word, tmp_path)]) / 3600.0
+
+    plain = np.diff(hours("poisson(jobs=20000, rate=10)"))
+    assert plain.mean() == pytest.approx(0.1, rel=0.03) and plain.std() == pytest.approx(0.1, rel=0.03)
+    daily = hours("diurnal(jobs=20000, rate=10, swing=0.8, peak=14)") % 24
+    assert np.sum((daily > 11) & (daily < 17)) > 4 * np.sum((daily < 5) | (daily > 23))
+    counts = np.bincount(hours("bursts(jobs=20000, rate=10, peak=200, every=24, lasts=1)").astype(int))
+    assert counts.var() / counts.mean() > 5  # 1 for Poisson
+    rows = "".join(f"{t},60\n" for t in (0, 1, 2, 3, 4000, 4001, 4002, 9000))
+    (tmp_path / "trace.csv").write_text("arrival_s,seconds\n" + rows, encoding="utf-8")
+    like = hours("like(file=trace.csv, jobs=8000, window=600, block=3)")
+    share = np.bincount((like * 6).astype(int))
+    assert share.var() / share.mean() > 2 and len(like) == 8000 and (np.diff(like) >= 0).all()
+    sizes = np.array([job.gpus for job in jobs_of("poisson(jobs=20000)")])
+    assert np.mean(sizes == 1) == pytest.approx(0.7, abs=0.02)
+
+
+@pytest.mark.slow
+def test_the_fewest_nodes_are_found_and_one_less_breaks_the_goal() -> None:
+    jobs = "poisson(jobs=150, rate=10, seed=3)"
+    found = gpusim.cluster("? x 8 v100", jobs, ["first_come", "shortest_first"], goal="wait mean 10 min")
+    for one, nodes in zip(found.runs, found.nodes, strict=True):
+        assert one.values["wait_mean_s"] <= 600
+        less = gpusim.cluster(f"{nodes - 1} x 8 v100", jobs, one.outcome.scheduler).runs[0]
+        assert less.values["wait_mean_s"] > 600
+    assert {each.scheduler for each in found.tried} == {"first_come", "shortest_first"}
+
+
+@pytest.mark.slow
+def test_the_shipped_question_has_its_answer(tmp_path: Path) -> None:
+    from gpusim.api.cluster import cluster_question
+    from gpusim.show.cluster import save_answer
+
+    asked, found = cluster_question("how_many_gpus")
+    assert asked.goal == "jct mean 20 h"
+    assert {one.outcome.scheduler: one.outcome.cluster.gpus for one in found.runs} == {
+        "first_come": 312, "best_fit": 264, "shortest_first": 240, "isolated": 216,
+    }  # fmt: skip
+    assert {path.name for path in save_answer(found, tmp_path)} >= {"cluster.json", "jobs.csv", "cluster.png"}
+    assert len((tmp_path / "jobs.csv").read_text().splitlines()) == 4001
