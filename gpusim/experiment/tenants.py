@@ -14,7 +14,7 @@ from gpusim.engine.run.tenants import I64, Program, Together, capacities, progre
 from gpusim.experiment.spec import RunSpec
 from gpusim.machine import mig
 from gpusim.machine.profile import Profile
-from gpusim.machine.tenancy import EXCLUSIVE, MIG, Switch, Way, way
+from gpusim.machine.tenancy import EXCLUSIVE, MIG, SharingWay, Switch, way
 from gpusim.results.result import Result
 from gpusim.trace.iterations import iterations
 from gpusim.trace.trace import OP, Trace
@@ -99,7 +99,7 @@ def _steps(trace: Trace, began: I64, end: int) -> dict[str, int]:
     return {f"step_p{p}_ns": int(np.percentile(taken, p, method="inverted_cdf")) for p in (50, 99)}
 
 
-def _unusable(gpu: Profile, shared: Way, machines: Sequence[Profile]) -> int:
+def _unusable(gpu: Profile, shared: SharingWay, machines: Sequence[Profile]) -> int:
     """Bytes of the GPU that no tensor can have: contexts, and under MIG what no slice has."""
     contexts = len(machines) * float(gpu.context.value)
     if shared.name == MIG:

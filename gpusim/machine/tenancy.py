@@ -128,7 +128,7 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Way:
+class SharingWay:
     """A way to share a GPU: `name`, the terms of the program, and those of the ones beside."""
 
     name: str
@@ -144,7 +144,7 @@ class Way:
         return Tenancy(self.name, tuple(each.seat for each in self.terms(beside)), switch) if self.name in WAYS else None
 
 
-def way(spec: PolicySpec) -> Way:
+def way(spec: PolicySpec) -> SharingWay:
     """From `exclusive`, `time_slices(slice=2 ms, others_slice=200 us)`, `mps(cap=30)` or `mig(slice=3g.40gb)`.
 
     What is not said of the others is the default, but for a MIG slice: then they have such ones too.  Raises GpusimError.
@@ -160,7 +160,7 @@ def way(spec: PolicySpec) -> Way:
         raise GpusimError("mig needs the slice of the program", hint="write mig(slice=3g.40gb, others_slice=4g.40gb)")
     mine = _terms(spec.name, {name: value for name, value in given.items() if not name.startswith(OTHERS)})
     theirs = {name.removeprefix(OTHERS): value for name, value in given.items() if name.startswith(OTHERS)}
-    found = Way(spec.name, mine, mine if spec.name == MIG and not theirs else _terms(spec.name, theirs))
+    found = SharingWay(spec.name, mine, mine if spec.name == MIG and not theirs else _terms(spec.name, theirs))
     found.tenancy(1, Switch())  # refuses what the driver does not offer
     return found
 

@@ -73,7 +73,7 @@ class Kernels(NamedTuple):
     limit: int
 
 
-class Part(NamedTuple):
+class TenantPart(NamedTuple):
     """From each time on, ns, what part of the time of its multiprocessors a program has."""
 
     time: I64
@@ -91,7 +91,7 @@ def _kernels(run: Started) -> Kernels:
     )  # fmt: skip
 
 
-def _turns(each: Sequence[Kernels], tenancy: Tenancy) -> list[Part]:
+def _turns(each: Sequence[Kernels], tenancy: Tenancy) -> list[TenantPart]:
     """Time slices: one program has all of the time, or none while the multiprocessors pass on."""
     order = runlist([tenant.level for tenant in tenancy.tenants])
     moments = np.unique(np.concatenate([np.concatenate([k.ready, k.start, k.end]) for k in each])).tolist()
@@ -135,11 +135,11 @@ def _turns(each: Sequence[Kernels], tenancy: Tenancy) -> list[Part]:
     return [_part(changes) for changes in found]
 
 
-def _part(changes: Sequence[tuple[int, float]]) -> Part:
-    return Part(np.array([time for time, _ in changes], np.int64), np.array([part for _, part in changes]))
+def _part(changes: Sequence[tuple[int, float]]) -> TenantPart:
+    return TenantPart(np.array([time for time, _ in changes], np.int64), np.array([part for _, part in changes]))
 
 
-def _densities(each: Sequence[Kernels], tenancy: Tenancy) -> list[Part]:
+def _densities(each: Sequence[Kernels], tenancy: Tenancy) -> list[TenantPart]:
     """MPS: kernels lie evenly over the multiprocessors of their program's cap, the first ones."""
     found: list[list[tuple[int, float]]] = [[(-1, 1.0)] for _ in each]
     for now in np.unique(np.concatenate([np.concatenate([k.start, k.end]) for k in each])).tolist():
@@ -174,14 +174,14 @@ def _level(there: Sequence[int], p: int, dense: Sequence[float], rank: Sequence[
     return 0.0
 
 
-def _moving(run: Started, part: Part, found: Findings) -> Moving:
+def _moving(run: Started, part: TenantPart, found: Findings) -> Moving:
     """What flows for a run, whose kernels start when it has a part of the time and have that much of it."""
     ready = _when_on(run.ready.ready, run.acts.start, part)
     grants = sms.check(run.acts, run.trace, ready, run.ready.time, run.n, found)
     return flowing(run._replace(grants=_in_part(grants, run.acts.end, part)))
 
 
-def _when_on(ready: I64, start: I64, part: Part) -> I64:
+def _when_on(ready: I64, start: I64, part: TenantPart) -> I64:
     """When those that are ready find their program with any of the time; at the tick of a turn's end both are right."""
     at = np.searchsorted(part.time, ready, side="right") - 1
     on = np.append(np.where(part.part > 0, np.arange(len(part.part)), NEVER), NEVER)
@@ -193,7 +193,7 @@ def _when_on(ready: I64, start: I64, part: Part) -> I64:
     return np.where(at_its_end, ready, found)
 
 
-def _in_part(grants: Grants, end: I64, part: Part) -> Grants:
+def _in_part(grants: Grants, end: I64, part: TenantPart) -> Grants:
     """What activities have of their multiprocessors, of which their program has a part of the time."""
     time, flow, share = [], [], []
     on = part.time[part.part > 0]

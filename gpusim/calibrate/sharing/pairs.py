@@ -23,7 +23,7 @@ from gpusim.engine.run.coupled import Coupled
 from gpusim.engine.run.simulate import Prepared, prepared
 from gpusim.machine import catalogue
 from gpusim.machine.profile import Profile, changed
-from gpusim.machine.tenancy import Switch, Tenancy, Way, way
+from gpusim.machine.tenancy import SharingWay, Switch, Tenancy, way
 from gpusim.machine.topology.connections import Connections
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import SYNC, Trace
@@ -75,7 +75,7 @@ def predictions(pairs: Sequence[Pair]) -> list[float]:
     return found
 
 
-def together(runs: Sequence[Prepared], shared: Way, gpu: Profile) -> None:
+def together(runs: Sequence[Prepared], shared: SharingWay, gpu: Profile) -> None:
     """Run the programs on one GPU until the first has ended."""
     switch = Switch(bandwidth=float(gpu.memory.bandwidth.value) / 1e9)
     tenancy = shared.tenancy(len(runs) - 1, switch)
