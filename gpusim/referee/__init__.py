@@ -64,7 +64,8 @@ def check(result: Result, trace: Trace, profile: Profile | None = None, own: Own
 
 def recompute(
     result: Result, trace: Trace, profile: Profile | None, own: OwnTimes | None, found: Findings,
-    met: Mapping[int, int] | None = None, judge: times.Judge = ends.check, below: tuple[Tier, ...] = (), beside: bool = False,
+    met: Mapping[int, int] | None = None, judge: times.Judge = ends.check, below: tuple[Tier, ...] = (), *,
+    beside: bool = False,
 ) -> None:  # fmt: skip
     """All of `check`, of a result that has a log.
 
