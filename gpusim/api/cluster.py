@@ -13,11 +13,11 @@ from gpusim.studies.cluster.questions import ClusterQuestion, read
 from gpusim.studies.cluster.setup import ClusterStudySpec, prepare
 
 
-def cluster(gpus: str, jobs: str, schedulers: Any = ("first_come",), *, goal: str = "", **words: Any) -> ClusterAnswer:
+def cluster(gpus: str, arrivals: str, schedulers: Any = ("first_come",), *, goal: str = "", **words: Any) -> ClusterAnswer:
     """What `gpusim cluster` prints.
 
     gpus  nodes: "16 x 8 v100", "8 v100, 4 x 4 p100", a table of nodes; "? x 8 v100": so many that the goal is kept
-    jobs  a trace (.trace, .csv), or drawn: "poisson(jobs=1000, rate=20)"
+    arrivals  a trace (.trace, .csv), or drawn: "poisson(jobs=1000, rate=20)"
     schedulers  policies of kind jobs by name, or of your own, decorated with `gpusim.policy.jobs`
     goal  "wait p90 1 h", "jct mean 5 h", "missed 0.01"
     words  the fields of `studies.cluster.setup.ClusterStudySpec`: rates, round, restart, seed, use
@@ -35,7 +35,7 @@ def cluster(gpus: str, jobs: str, schedulers: Any = ("first_come",), *, goal: st
     named = [schedulers] if isinstance(schedulers, str) or not isinstance(schedulers, Sequence) else list(schedulers)
     own = [each for each in named if entry_of(each) is not None]
     words |= {"use": (*words.get("use", ()), *own), "schedulers": tuple(named)}
-    return answer(prepare(ClusterStudySpec(gpus=gpus, jobs=jobs, **words)), goal)
+    return answer(prepare(ClusterStudySpec(gpus=gpus, arrivals=arrivals, **words)), goal)
 
 
 def cluster_question(word: str, use: tuple[str, ...] = ()) -> tuple[ClusterQuestion, ClusterAnswer]:

@@ -122,7 +122,7 @@ def test_a_bad_table_is_told_with_its_line(tmp_path: Path, text: str, says: str)
 
 
 @pytest.mark.parametrize(
-    ("gpus", "jobs", "words", "says"),
+    ("gpus", "arrivals", "words", "says"),
     [
         ("8v100", "poisson", {}, "'8v100' is no part of a cluster"),
         ("0 v100", "poisson", {}, "has no GPUs"),
@@ -142,9 +142,9 @@ def test_a_bad_table_is_told_with_its_line(tmp_path: Path, text: str, says: str)
         ("8 v100", "poisson", {"speed": "1"}, "a cluster has no 'speed'"),
     ],
 )
-def test_bad_words_are_answered_in_a_sentence(gpus: str, jobs: str, words: dict[str, str], says: str) -> None:
+def test_bad_words_are_answered_in_a_sentence(gpus: str, arrivals: str, words: dict[str, str], says: str) -> None:
     with pytest.raises(GpusimError, match=says):
-        gpusim.cluster(gpus, jobs, **words)
+        gpusim.cluster(gpus, arrivals, **words)
 
 
 @pytest.mark.formulas

@@ -1,9 +1,9 @@
 """When jobs that arrive at a cluster end, by scheduler, and how many GPUs they need.
 
-    gpusim cluster --gpus "16 x 8 v100" --jobs "poisson(jobs=1000, rate=20)" --scheduler shortest_first
-    gpusim cluster --gpus "? x 8 v100" --jobs jobs.csv --scheduler best_fit --goal "wait p90 1 h"
+    gpusim cluster --gpus "16 x 8 v100" --arrivals "poisson(jobs=1000, rate=20)" --scheduler shortest_first
+    gpusim cluster --gpus "? x 8 v100" --arrivals jobs.csv --scheduler best_fit --goal "wait p90 1 h"
     gpusim cluster how_many_gpus                              a shipped question
-    gpusim cluster --gpus "8 v100, 16 p100" --jobs max_min.trace --rates throughputs.json --scheduler gandiva -o results/gavel
+    gpusim cluster --gpus "8 v100, 16 p100" --arrivals max_min.trace --rates throughputs.json --scheduler gandiva
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def verb(
     question: Annotated[str, typer.Argument(metavar="[QUESTION]", help="A YAML file, or one that ships: how_many_gpus.")] = "",
     *,
     gpus: Annotated[str, typer.Option(help="Nodes: '16 x 8 v100', '8 v100, 4 p100', a CSV; '? x 8 v100': the fewest.")] = "",
-    jobs: Annotated[str, typer.Option(help="A trace (.trace, .csv), or poisson, diurnal, bursts, like (jobs=1000, ...).")] = "",
+    arrivals: Annotated[str, typer.Option(help="A trace (.trace, .csv), or poisson, diurnal, bursts, like(jobs=1000).")] = "",
     scheduler: Annotated[list[str] | None, typer.Option(help="A policy of kind jobs; default: first_come. Repeatable.")] = None,
     rates: Annotated[str, typer.Option(help="Steps a second by model and GPU, alone and together: Gavel's JSON.")] = "",
     round: Annotated[str, typer.Option(help="Length of a round, where the scheduler answers shares of time.")] = "360 s",
@@ -43,12 +43,12 @@ def verb(
         asked, found = cluster_question(question, tuple(use or ()))
         if not json:
             typer.echo(f"{asked.question}\n")
-    elif not gpus or not jobs:
-        raise GpusimError(f"a cluster needs --{'jobs' if gpus else 'gpus'}, or a file that asks a question",
+    elif not gpus or not arrivals:
+        raise GpusimError(f"a cluster needs --{'arrivals' if gpus else 'gpus'}, or a file that asks a question",
                           hint="gpusim cluster --help")  # fmt: skip
     else:
         found = cluster(
-            gpus, jobs, scheduler or ["first_come"], goal=goal, rates=rates, round=round, restart=restart, seed=seed,
+            gpus, arrivals, scheduler or ["first_come"], goal=goal, rates=rates, round=round, restart=restart, seed=seed,
             use=tuple(use or ()),
         )  # fmt: skip
     if json:

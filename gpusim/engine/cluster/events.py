@@ -15,7 +15,7 @@ import numpy as np
 
 from gpusim.base.errors import GpusimError
 from gpusim.engine.cluster.checked import checked_places, checked_rates
-from gpusim.engine.cluster.outcome import ClusterOutcome, PlacedJob
+from gpusim.engine.cluster.outcome import ClusterOutcome, PlacedJobs
 from gpusim.policies.cluster_state import WHOLE, parts_of
 from gpusim.policies.cluster_view import ClusterView
 from gpusim.policies.clusters import ArrivingJob, ClusterSpec, JobRates
@@ -48,7 +48,7 @@ class EventRun:
         self.busy = 0  # thousandths
         self.worked = 0.0  # s of GPUs
         self.wants: Counter[_Class] = Counter()
-        self.placed: list[PlacedJob] = []
+        self.placed: list[PlacedJobs] = []
         self.log: list[tuple[float, float, int, float, float]] = []
         self._arrived = getattr(scheduler, "arrived", None)
         self._left = getattr(scheduler, "left", None)
@@ -149,13 +149,13 @@ class EventRun:
         self.steps[job] += max(view.now - begun, 0.0) * self.rates[job][kind]
         self.starts[job] += 1  # the end that is on the heap is no longer one
         self.stops += 1
-        self.placed.append(PlacedJob((job,), kind, gpus, begun, view.now))
+        self.placed.append(PlacedJobs((job,), kind, gpus, begun, view.now))
         self._wait(job)
 
     def _finish(self, job: int) -> None:
         view = self.view
         gpus, begun = self._release(job), view.started.pop(job)
-        self.placed.append(PlacedJob((job,), view.free.kind_of[gpus[0]], gpus, begun, view.now))
+        self.placed.append(PlacedJobs((job,), view.free.kind_of[gpus[0]], gpus, begun, view.now))
         self.end[job], self.steps[job] = view.now, self.jobs[job].work
         self.left -= 1
         if self._left is not None:

@@ -10,7 +10,7 @@ from gpusim.policies.clusters import F64, I64, ArrivingJob, ClusterSpec
 
 
 @dataclass(frozen=True)
-class PlacedJob:
+class PlacedJobs:
     """Jobs that ran together on the same GPUs for a while; GPUs by number, of one type."""
 
     jobs: tuple[int, ...]
@@ -47,7 +47,7 @@ class ClusterOutcome:
     idle: F64 | None = None
     apart: F64 | None = None
     stops: int = 0
-    placed: tuple[PlacedJob, ...] = ()
+    placed: tuple[PlacedJobs, ...] = ()
     counts: dict[str, float] = field(default_factory=dict)
 
     @property

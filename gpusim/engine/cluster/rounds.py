@@ -18,7 +18,7 @@ import numpy as np
 
 from gpusim.base.errors import GpusimError
 from gpusim.engine.cluster.checked import checked_rates, checked_whole
-from gpusim.engine.cluster.outcome import ClusterOutcome, PlacedJob
+from gpusim.engine.cluster.outcome import ClusterOutcome, PlacedJobs
 from gpusim.engine.cluster.together import TogetherTable
 from gpusim.policies.clusters import ArrivingJob, ClusterSpec, JobRates, Shares, ShareView, Together
 
@@ -79,7 +79,7 @@ class RoundRun:
         self.round_start, self.round_end = 0.0, math.nan
         self.last_reset, self.changed, self.next, self.left = 0.0, True, 0, many
         self.worked = [0.0] * first
-        self.placed: list[PlacedJob] = []
+        self.placed: list[PlacedJobs] = []
         self.open: dict[Together, list[Any]] = {}  # type, GPUs, start, end so far, round
         self.log: list[tuple[float, float, int]] = []
         self.had = 0.0
@@ -302,7 +302,7 @@ class RoundRun:
         self.open[jobs] = [self.kinds[kind], gpus, self.now, end, self.rounds]
 
     def _close(self, jobs: Together, row: list[Any]) -> None:
-        self.placed.append(PlacedJob(jobs, *row[:4]))
+        self.placed.append(PlacedJobs(jobs, *row[:4]))
 
     def _note(self) -> None:
         busy = sum(len(each.gpus) for each in self.running)

@@ -43,7 +43,7 @@ class ClusterAnswer:
             if self.nodes:
                 row["nodes"] = self.nodes[i]
             rows.append(row | one.values | one.outcome.counts)
-        found: dict[str, Any] = {"cluster": self.study.spec.gpus, "jobs": self.study.spec.jobs, "schedulers": rows}
+        found: dict[str, Any] = {"cluster": self.study.spec.gpus, "arrivals": self.study.spec.arrivals, "schedulers": rows}
         if self.goal:
             found |= {"goal": self.goal, "tried": [vars(each) for each in self.tried]}
         return found

@@ -2,7 +2,7 @@
 
     question: How many GPUs do these jobs need?
     gpus: "? x 8 v100"
-    jobs: jobs.csv
+    arrivals: jobs.csv
     schedulers: [first_come, best_fit]
     goal: wait p90 1 h
 """
@@ -28,7 +28,7 @@ class ClusterQuestion:
 
     question: Words
     gpus: Words
-    jobs: Words
+    arrivals: Words
     schedulers: Annotated[list[Words], Field(min_length=1)]
     goal: str = ""
     rates: str = ""
@@ -41,7 +41,7 @@ def read(path: Path, use: tuple[str, ...] = ()) -> tuple[ClusterQuestion, Cluste
     """The question and its words.  Raises ConfigError with file:line:col."""
     asked = validate.build(ClusterQuestion, document.read(path))
     spec = ClusterStudySpec(
-        gpus=asked.gpus, jobs=asked.jobs, schedulers=tuple(asked.schedulers), rates=asked.rates, round=asked.round,
+        gpus=asked.gpus, arrivals=asked.arrivals, schedulers=tuple(asked.schedulers), rates=asked.rates, round=asked.round,
         restart=asked.restart, seed=asked.seed, use=use, base=path.parent,
     )  # fmt: skip
     return asked, spec

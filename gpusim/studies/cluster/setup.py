@@ -24,7 +24,7 @@ class ClusterStudySpec:
     """A cluster and its jobs in words; see `gpusim cluster --help`."""
 
     gpus: str
-    jobs: str
+    arrivals: str
     schedulers: tuple[Any, ...] = ("first_come",)
     rates: str = ""
     round: str = "360 s"
@@ -67,7 +67,7 @@ def prepare(spec: ClusterStudySpec) -> PreparedCluster:
     path = (spec.base or Path()) / spec.rates
     if spec.rates and not path.is_file():
         raise GpusimError(f"there is no table of rates '{spec.rates}'")
-    jobs = tuple(jobs_of(spec.jobs, spec.base))
+    jobs = tuple(jobs_of(spec.arrivals, spec.base))
     if not spec.rates and (models := [job for job in jobs if job.model]):
         said = f"{models[0].name} does steps of '{models[0].model}', and nothing says how fast"
         raise GpusimError(said, models[0].where, "--rates: a table as Gavel's simulation_throughputs.json")
