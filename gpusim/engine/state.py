@@ -251,7 +251,7 @@ TENANT = record(
      ("account", i8), ("lends", i8),  # of its device's memory, and whether others may use that
      ("recalls", i8),      # the queue of copies from one memory below to another
      ("beside", i8),       # other programs run on its device: APART, BY_TURNS, AT_ONCE
-     ("part", f8),         # of the multiprocessors that its kernels have it gets so much of their time; 1: nobody else has any
+     ("part", f8),         # share of the time of its kernels' multiprocessors; 1: no other tenant uses them
      ("changed", i8),      # it has begun or ended to run there, or to want to
      ("remote", i8)]       # kernels read and write below the device, by the last two ways
 )  # fmt: skip

@@ -31,7 +31,7 @@ def problems(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
         found.append(loaded.document.problem(path, message, hint))
 
     if e.tenancy != (EXCLUSIVE,) and not most:
-        say(("tenancy",), "nobody shares the GPU: tenancy changes nothing", "name the other programs: beside: resnet50-train")
+        say(("tenancy",), "the program is alone: tenancy changes nothing", "name the other programs: beside: resnet50-train")
     if not most:
         return found
     for key, plain in (("unified", (NONE,)), ("parallel", (LATER["parallel"],))):

@@ -1,4 +1,4 @@
-"""A run beside other programs on one GPU: what each of them loses, and what nobody can use."""
+"""A run beside other programs on one GPU: what each of them loses, and which memory is unusable."""
 
 from __future__ import annotations
 

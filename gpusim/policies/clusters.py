@@ -65,7 +65,7 @@ class ArrivingJob:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterNode:
-    """A host with equal GPUs; bytes of each GPU and of the host, inf where nobody counts them."""
+    """A host with equal GPUs; bytes of each GPU and of the host, inf where they are not counted."""
 
     kind: str
     gpus: int

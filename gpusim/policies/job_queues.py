@@ -35,7 +35,7 @@ class JobQueues:
         return min((heap[0] for heap in self._heaps.values()), default=(0.0, None))[1]
 
     def place(self, view: ClusterView) -> Decision:
-        """The best that finds a place, or nobody but the first."""
+        """The best job that finds a place, or the first alone."""
         for (_, job), alike in sorted((heap[0], alike) for alike, heap in self._heaps.items()):
             if gpus := view.place(job, self._rule):
                 heapq.heappop(self._heaps[alike])

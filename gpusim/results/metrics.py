@@ -132,7 +132,7 @@ METRICS: dict[str, Metric] = {
         ("sharing_slowdown", "1", LOWER,
          "While all programs on the GPU run: what the program does in a time alone on the whole GPU, over what it does here."),
         ("others_slowdown", "1", LOWER, "The same of the programs beside it, their mean."),
-        ("neighbour_cost", "1", LOWER, "Makespan over that with the same part of the GPU and nobody beside."),
+        ("neighbour_cost", "1", LOWER, "Makespan over that with the same part of the GPU and no other program."),
         ("fairness", "1", HIGHER, "Jain's index of what programs do in a time over that alone: 1 where all lose alike."),
         ("work_per_gpu", "1", HIGHER,
          "What all programs do in a time, each over what it does alone, for each GPU that they take."),

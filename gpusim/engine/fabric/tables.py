@@ -28,7 +28,7 @@ RENDEZVOUS = record(
 GPU = record(
     [("mode", i8),         # APART, BY_TURNS, AT_ONCE
      ("changed", i8),      # something has begun or ended to run there, or to want to
-     ("next", i8),         # ns: when a turn ends, or begins while it is `switching`; NEVER while nobody has anything to run
+     ("next", i8),         # ns: when a turn ends, or begins while it is `switching`; NEVER while no tenant has work
      ("turn", i8),         # place in `turns`, -1 before the first
      ("switching", i8),
      ("fixed", f8), ("of_a_processor", f8),  # ns that a switch costs, and for each multiprocessor whose state leaves or comes

@@ -8,7 +8,7 @@ from gpusim.policies.job_queues import JobQueues
 
 
 class Preempting:
-    """Books of those that wait; those that run are looked at when somebody with a higher priority finds no place."""
+    """Queues of waiting jobs; running jobs are looked at when a job of higher priority finds no place."""
 
     def __init__(self) -> None:
         self._queues = JobQueues(lambda view, job: -view.job(job).priority, False)

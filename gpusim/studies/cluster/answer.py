@@ -102,7 +102,7 @@ def fewest(study: PreparedCluster, policy: JobsPolicy, name: str, limit: float) 
         tried.append(NodesTried(policy.spec, nodes, value))
         return one if value <= limit and one.values["ended"] == one.values["jobs"] else None
 
-    most = sum(job.gpus for job in study.jobs)  # with so many nodes nobody waits
+    most = sum(job.gpus for job in study.jobs)  # with so many nodes no job waits
     low, high = 0, min(most, _about(study))
     best = keeps(high)
     while best is None:

@@ -61,7 +61,7 @@ class ScheduledRun:
 def prepare(spec: ClusterStudySpec) -> PreparedCluster:
     """Checks the words.  Raises GpusimError with the reason."""
     if not spec.schedulers:
-        raise GpusimError("nobody says who runs: name a scheduler", hint="gpusim policies jobs")
+        raise GpusimError("there is no scheduler", hint="gpusim policies jobs")
     registry = of(*spec.use)
     policies = tuple(registry.get("jobs", each) for each in spec.schedulers)
     path = (spec.base or Path()) / spec.rates
