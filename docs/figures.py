@@ -115,8 +115,17 @@ def durations() -> Any:
     return logged().plot("durations")
 
 
+def experts() -> Any:
+    """`gpusim experts expert_cache`."""
+    from gpusim.api.experts import expert_question
+    from gpusim.show.experts import TOKEN, draw
+
+    asked, points = expert_question("expert_cache")
+    return draw(asked, [row for row in (point.row() for point in points) if TOKEN in row])
+
+
 VERBS: dict[str, Callable[[], Any]] = {
-    "fit": fit, "heap": heap, "held_over_time": held_over_time, "swimlane": swimlane, "durations": durations,
+    "fit": fit, "experts": experts, "heap": heap, "held_over_time": held_over_time, "swimlane": swimlane, "durations": durations,
 }  # fmt: skip
 # Figures that a script of their own writes together with the tables of a document: they are as new as these tables are.
 SCRIPTS = {

@@ -55,7 +55,7 @@ def _panel(panel: Axes, rows: Rows, axes: dict[str, tuple[Any, ...]], over: str,
         lines.setdefault(", ".join(_word(name, row[name]) for name in others), []).append(row)
     for name, mine in lines.items():
         x, y = [places[str(row.get(over, ""))] for row in mine], [row[value] for row in mine]
-        panel.plot(x, y, marker="o", linestyle="-" if ordered else "", label=name or None)
+        panel.plot(x, y, marker="o", linestyle="-" if ordered else "", label=name or None, gid="points")
     panel.set_xticks(list(places.values()), [_word(over, word) for word in places])
     panel.set_xlabel(over)
 
