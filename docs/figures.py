@@ -125,7 +125,8 @@ def experts() -> Any:
 
 
 VERBS: dict[str, Callable[[], Any]] = {
-    "fit": fit, "experts": experts, "heap": heap, "held_over_time": held_over_time, "swimlane": swimlane, "durations": durations,
+    "fit": fit, "experts": experts, "heap": heap, "held_over_time": held_over_time, "swimlane": swimlane,
+    "durations": durations,
 }  # fmt: skip
 # Figures that a script of their own writes together with the tables of a document: they are as new as these tables are.
 SCRIPTS = {
