@@ -36,7 +36,7 @@ PARTS: dict[str, dict[str, tuple[str, ...]]] = {
 PAGES = {
     "time": "docs/design.md", "stalls": "docs/design.md", "transfers": "docs/tiers.md",
     "unified memory": "docs/unified_memory.md", "memory": "docs/policies.md", "fragmentation": "docs/oom.md",
-    "bounds": "docs/design.md",
+    "bounds": "docs/design.md", "tenants": "docs/tenants.md",
 }  # fmt: skip
 
 
