@@ -155,6 +155,16 @@ class ServiceRun:
         self._records = [np.concatenate(self._records)]
         return self._records[0]
 
+    def spent(self) -> list[Any]:
+        """What the steps of each engine have taken (`machine.serving.step.StepParts`)."""
+        costs: list[Any] = [engine.cost for engine in self.engines]
+        return [cost.spent() for cost in costs]
+
+    def times(self) -> dict[str, int]:
+        """ns of all steps of all engines by part."""
+        spent = self.spent()
+        return {name: sum(one.parts[name] for one in spent) for name in spent[0].parts}
+
     def result(self) -> Served:
         """What has become of the requests so far."""
         outcome, requests = self.tables.outcome, self.requests
