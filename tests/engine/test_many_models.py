@@ -49,7 +49,7 @@ def ran(
 
 @pytest.mark.hand_worked
 def test_a_request_waits_for_its_model_and_the_next_finds_it() -> None:
-    """Loaded at 1,100; the first is over at 1,110.  One that comes during the load is in the same step; one at 2,000 is not cold."""
+    """Loaded at 1,100; the first is over at 1,110.  One that comes during the load is in the same step."""
     run = ran([(0, 0), (500, 0), (2000, 0)], hosted(1))
     assert run.first.tolist() == [1110, 1110, 2010] and run.cold.tolist() == [True, True, False]
     assert run.loads.tolist() == [[0, 0, DISK, 0, 1100]]
@@ -58,7 +58,7 @@ def test_a_request_waits_for_its_model_and_the_next_finds_it() -> None:
 
 @pytest.mark.hand_worked
 def test_an_idle_model_makes_room_at_once() -> None:
-    """Model 0 is there from 1,100 on and idle from 1,110; model 1, wanted at 500, is read from then on: it has no GPU before."""
+    """Model 0 is there from 1,100 on and idle from 1,110; then model 1, wanted at 500, is read."""
     run = ran([(0, 0), (500, 1)], hosted(2))
     assert run.loads.tolist() == [[0, 0, DISK, 0, 1100], [1, 0, DISK, 1110, 2210]]
     assert run.first.tolist() == [1110, 2220]

@@ -2,8 +2,8 @@
 
 A model has one instance at most, on the GPUs of one server; all its requests go there.
 
-    wanted   a request comes for a model without an instance: it waits for a server with free GPUs, or with instances that are
-             idle, which leave, the one that has been idle longest first.  Models that wait are tried in the order of their requests
+    wanted   a request comes for a model without an instance: it waits for a server with free GPUs, or with idle instances,
+             which leave, the one that has been idle longest first.  Models that wait are tried in the order of their requests
     read     a server reads one model at a time from its disk into its host memory, in order
     loaded   the instance serves; its weights stay in host memory until another model needs the room
     idle     it has no request: it leaves its GPUs after `keep` ns, or as soon as another model needs them

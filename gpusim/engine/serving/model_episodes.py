@@ -1,4 +1,4 @@
-"""One stay of a model on its GPUs: the engine serves its requests from the moment at which it is loaded, and may leave when idle.
+"""One stay of a model on its GPUs: its engine serves requests from the end of the load on, and may leave when it is idle.
 
 The engine runs ahead of the cluster's clock over all requests that may come while the model is there; when it is idle follows
 from that, and what it has done after the moment at which it leaves counts as not done.
@@ -21,7 +21,7 @@ FIRST_LOOK = 32
 
 
 class IdleFrom(NamedTuple):
-    """The engine has nothing to do from `time` on; `done`: requests of the episode that have ended; `until` the next one comes."""
+    """The engine has nothing to do from `time`, when `done` requests of the episode have ended, `until` the next one comes."""
 
     time: int
     done: int
@@ -61,7 +61,7 @@ class Episode:
         over = np.maximum.accumulate(ended)
         behind = np.append(self.requests.arrival[1:count], NEVER if count == n else self.requests.arrival[count])
         behind = np.maximum(behind, self.ready)
-        self._known = [IdleFrom(int(over[i]), i + 1, int(behind[i])) for i in np.flatnonzero(behind > over)]
+        self._known = [IdleFrom(int(over[i]), i + 1, int(behind[i])) for i in np.flatnonzero(behind > over).tolist()]
 
 
 def part_of(requests: RequestTable, first: int, end: int, earliest: int = 0) -> RequestTable:

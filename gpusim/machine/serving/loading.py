@@ -99,7 +99,8 @@ def load_times(loader: Loader, ways: LoadWays, size: int) -> LoadTimes:
         read = part / min(loader.readahead / (ways.latency + loader.readahead / disk), disk)
         return LoadTimes(round(read), round(read + part / ways.link), round(part / ways.link))
     if size > MOST_CHUNKS * loader.chunk:
-        raise GpusimError(f"{size} bytes are more than {MOST_CHUNKS:,} chunks of {loader.chunk}", hint="pipelined(chunk=16 MiB)")
+        said = f"{size} bytes are more than {MOST_CHUNKS:,} chunks of {loader.chunk}"
+        raise GpusimError(said, hint="pipelined(chunk=16 MiB)")
     chunks = [loader.chunk] * (size // loader.chunk) + [size % loader.chunk] * (size % loader.chunk > 0)
     reads, there, here = [0.0] * loader.threads, [0.0] * ways.gpus, [0.0] * ways.gpus
     last = 0.0

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gpusim.base.text import join
+from gpusim.base.units import TIME, show, show_bytes
 from gpusim.engine.serving.many_models import DISK, HOST, HostedModel, ModelsRun
 from gpusim.policies.schedule.parts.tables import NEVER
 
@@ -34,7 +37,7 @@ class ModelsAnswer:
         """All numbers by name; times end in `_ns`.
 
         cold_share     of the requests, those that waited for a load
-        load_*_ns      from the moment at which GPUs were taken for a model to the end of its load, reads of others before it included
+        load_*_ns      from the moment at which a model got its GPUs to the end of its load; reads before it are among it
         gpu_busy_share of all GPUs' time, that in which a model was on them or was loaded
         """
         run, ttft, cold = self.run, self.ttft_ns(), self.run.cold
@@ -67,6 +70,31 @@ class ModelsAnswer:
                 "TTFT p50 [ms]": _quantile(ttft[mine], 50) / 1e6, "TTFT p99 [ms]": _quantile(ttft[mine], 99) / 1e6,
             })  # fmt: skip
         return rows
+
+    def heading(self) -> str:
+        """What was run, as a sentence."""
+        counts = Counter(self.names)
+        what = join(tuple(f"{count} {name}" for name, count in counts.items()))
+        gpus = f"{len(self.gpus)} servers of {self.gpus[0]} GPUs" if len(self.gpus) > 1 else f"{self.gpus[0]} GPUs"
+        own = {model.name: model for model in self.hosted}
+        loads = "; ".join(
+            f"{name}: {show_bytes(model.size)}, {show(model.times.loaded, TIME)} from disk, {show(model.times.copied, TIME)} "
+            "from host memory" for name, model in own.items()
+        )  # fmt: skip
+        kept = f"each server keeps models in {show_bytes(self.pool)} of host memory"
+        return f"{what} on {gpus} ({self.spec.machine}), {kept}. {loads}."
+
+    def values(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        words = {f.name: getattr(self.spec, f.name) for f in fields(self.spec) if f.name != "use"}
+        loads = [
+            {"name": m.name, "bytes": m.size, "gpus": m.gpus, "from_disk_ns": m.times.loaded, "from_host_ns": m.times.copied}
+            for m in dict.fromkeys(self.hosted)
+        ]  # fmt: skip
+        return {
+            "words": words, "servers": list(self.gpus), "pool": self.pool, "loads": loads, "metrics": self.metrics(),
+            "models": self.by_model(), "limit": self.limit(),
+        }  # fmt: skip
 
     def limit(self) -> str:
         """What requests wait for, as a sentence."""

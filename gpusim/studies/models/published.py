@@ -35,7 +35,8 @@ def error(row: dict[str, Any]) -> float:
 
 def table() -> str:
     """All rows, as Markdown; medians of those that are scored, and of the others."""
-    lines = ["| system | loaded | from | published, s | simulated | error | not said |", "| --- | --- | --- | ---: | ---: | ---: | --- |"]
+    lines = ["| system | loaded | from | published, s | simulated | error | not said |"]
+    lines += ["| --- | --- | --- | ---: | ---: | ---: | --- |"]
     for row in rows():
         head = f"| {row['system']} | {row['what']} | {row.get('from', 'disk')} | {row['seconds']:.4g} | {row['said']:.3g} "
         lines.append(f"{head}| {error(row):+.0%} | {row.get('why', '')} |")

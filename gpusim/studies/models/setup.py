@@ -95,6 +95,10 @@ class ModelWord:
     weights: str = "bf16"
     cache: str = "bf16"
 
+    def __str__(self) -> str:
+        said = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if getattr(self, f.name) != f.default][1:]
+        return f"{self.name}({', '.join(said)})" if said else self.name
+
 
 def models_of(text: str) -> list[ModelWord]:
     """The models in words, each as often as it is there.  Raises GpusimError."""
@@ -144,7 +148,7 @@ class PreparedModels:
             placement=PLACEMENTS[spec.placement], seed=spec.seed,
         )  # fmt: skip
         return ModelsAnswer(
-            spec, tuple(f"{w.name}" for w in self.words), tuple(self.hosted), self.gpus, self.pool, cluster.run()
+            spec, tuple(map(str, self.words)), tuple(self.hosted), self.gpus, self.pool, cluster.run()
         )
 
     def arrivals(self) -> tuple[RequestTable, I64]:
@@ -152,7 +156,7 @@ class PreparedModels:
         spec = self.spec
         requests = requests_of(spec.requests)
         if requests.adapter.any():
-            raise GpusimError("requests want adapters, and models have none", hint="leave out adapters=; skew= is of the models")
+            raise GpusimError("requests want adapters, and models have none", hint="leave out adapters; skew is that of models")
         n = len(requests.arrival)
         rng = np.random.default_rng([spec.seed, 1])
         weight = np.arange(1.0, len(self.words) + 1) ** -spec.skew
@@ -176,7 +180,7 @@ def prepare(spec: ModelsSpec) -> PreparedModels:
         if word not in made:
             made[word] = _hosted(spec, word, topology, loader, boot)
             if word.tensor > max(gpus):
-                raise GpusimError(f"{word.name} on {word.tensor} GPUs fits no server of {max(gpus)}", hint="tensor of a model")
+                raise GpusimError(f"{word.name} on {word.tensor} GPUs fits no server of {max(gpus)}", hint="a smaller tensor=")
     first = topology.gpus[0]
     pool = int(parse(spec.pool, BYTES)) if spec.pool else topology.host_memory(first) // 2
     hosted = [made[word] for word in words]
@@ -206,7 +210,7 @@ def _hosted(spec: ModelsSpec, word: ModelWord, topology: Topology, loader: Loade
     size = service.model.weight_bytes(word.tensor) * word.tensor
     times = load_times(loader, load_ways(topology, topology.gpus[: word.tensor], loader), size)
     times = LoadTimes(times.read, times.loaded + boot, times.copied + boot)
-    return HostedModel(word.name, size, word.tensor, times, partial(_engine, service))
+    return HostedModel(str(word), size, word.tensor, times, partial(_engine, service))
 
 
 def _engine(service: PreparedService, requests: RequestTable) -> ServiceRun:
@@ -231,7 +235,3 @@ def answered(spec: ModelsSpec) -> ModelsAnswer:
     """One run.  Raises GpusimError, PolicyError."""
     return prepare(spec).answer()
 
-
-def words_of(spec: ModelsSpec) -> dict[str, Any]:
-    """The spec's words, for JSON."""
-    return {f.name: getattr(spec, f.name) for f in fields(ModelsSpec) if f.name != "use"}
