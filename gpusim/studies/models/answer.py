@@ -75,7 +75,8 @@ class ModelsAnswer:
         """What was run, as a sentence."""
         counts = Counter(self.names)
         what = join(tuple(f"{count} {name}" for name, count in counts.items()))
-        gpus = f"{len(self.gpus)} servers of {self.gpus[0]} GPUs" if len(self.gpus) > 1 else f"{self.gpus[0]} GPUs"
+        gpus = "one GPU" if self.gpus[0] == 1 else f"{self.gpus[0]} GPUs"
+        gpus = f"{len(self.gpus)} servers of {gpus}" if len(self.gpus) > 1 else gpus
         own = {model.name: model for model in self.hosted}
         loads = "; ".join(
             f"{name}: {show_bytes(model.size)}, {show(model.times.loaded, TIME)} from disk, {show(model.times.copied, TIME)} "
