@@ -37,7 +37,7 @@ def draw(asked: ExpertQuestion, rows: Rows) -> Figure:
     left.set_ylabel("time of a token [ms]")
     right.set_ylabel("uses that find their expert on the GPU")
     times = [row[TOKEN] for row in rows]
-    logarithmic(left, min(times) / 1.3, max(times) * 1.3, lambda ms: f"{ms:,.3g}", upright=True)
+    logarithmic(left, min(times) / 1.3, max(times) * 1.3, lambda ms: f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}", upright=True)
     right.set_ylim(-0.02, 1.02)
     best = min(rows, key=lambda row: row[TOKEN])
     said = ", ".join(word_of(name, best[name]) for name in axes)
@@ -57,10 +57,12 @@ def lines_over(panel: Axes, rows: Rows, axes: dict[str, tuple[Any, ...]], over: 
     for name, mine in lines.items():
         x, y = [places[str(row.get(over, ""))] for row in mine], [row[value] for row in mine]
         panel.plot(x, y, marker="o", linestyle="-" if ordered else "", label=name or None, gid="points")
-    panel.set_xticks(list(places.values()), [word_of(over, word) for word in places])
+    panel.set_xticks(list(places.values()), [word if word.isdecimal() else word_of(over, word) for word in places])
     panel.set_xlabel(over)
 
 
 def word_of(axis: str, value: Any) -> str:
-    """A value of an axis, where nothing is said as what it means."""
+    """A value of an axis, where nothing is said as what it means; a bare number with the name of its axis."""
+    if str(value).isdecimal():
+        return f"{axis} {value}"
     return str(value) or {"like": "lru", "cpu": "no CPU"}.get(axis, "none")

@@ -23,6 +23,15 @@ def test_a_skew_is_zipfs() -> None:
     assert np.bincount(even) / len(even) == pytest.approx(np.full(8, 1 / 8), abs=0.01)
 
 
+def test_popularity_is_that_of_the_model() -> None:
+    """Choices as they were counted in Mixtral: the most popular expert of a layer has 15 % of them, the least 10 %."""
+    made = drawn("drawn(popularity=mixtral-8x7b, sequences=40, prompt=0, output=500)", (32,), 8, 2)
+    first = np.stack([np.bincount(made.choices[0][:, layer].ravel(), minlength=8) for layer in range(32)])
+    share = first / first.sum(axis=1, keepdims=True)
+    assert share.max(axis=1).mean() == pytest.approx(0.149, abs=0.006) and share.min(axis=1).mean() == pytest.approx(0.1, abs=0.006)
+    assert share[11].argmin() == 3 and share[11].min() < 0.03, "which is hardly chosen at all"
+
+
 def test_a_token_repeats_its_neighbour_and_follows_the_layer_before() -> None:
     same = drawn("drawn(skew=0, sticky=0.6, sequences=1, prompt=0, output=20000)", (1,), 8, 1).choices[0][:, 0, 0]
     assert (same[1:] == same[:-1]).mean() == pytest.approx(0.6 + 0.4 / 8, abs=0.02)
@@ -94,6 +103,9 @@ def test_what_is_no_routing_is_said(tmp_path: Path) -> None:
         ("drawn(sticky=2)", (2,), "cannot have sticky=2"),
         ("drawn(skew=much)", (2,), "'much' is no number for skew"),
         ("drawn(output=0)", (2,), "cannot have output=0"),
+        ("drawn(popularity=mixtral)", (2,), "no popularity of experts was counted for 'mixtral'"),
+        ("drawn(popularity=mixtral-8x7b)", (2,), "is of 32 layers with 8 experts; the model has 2 and 4"),
+        ("drawn(popularity=mixtral-8x7b, skew=1)", (2,), "has no skew and no topics of its own"),
         ("drawn(sequences=100000, output=10000)", (2,), "draws more than"),
     ):  # fmt: skip
         with pytest.raises(GpusimError) as error:
