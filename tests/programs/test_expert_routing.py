@@ -29,7 +29,7 @@ def test_popularity_is_that_of_the_model() -> None:
     first = np.stack([np.bincount(made.choices[0][:, layer].ravel(), minlength=8) for layer in range(32)])
     share = first / first.sum(axis=1, keepdims=True)
     assert share.max(axis=1).mean() == pytest.approx(0.149, abs=0.006) and share.min(axis=1).mean() == pytest.approx(0.1, abs=0.006)
-    assert share[11].argmin() == 3 and share[11].min() < 0.03, "which is hardly chosen at all"
+    assert share[11].argmin() == 3 and share[11].min() < 0.035, "which is hardly chosen at all"
 
 
 def test_a_token_repeats_its_neighbour_and_follows_the_layer_before() -> None:
