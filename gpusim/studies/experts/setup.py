@@ -121,7 +121,7 @@ class ExpertSetup:
 
     @property
     def way(self) -> CopyWay:
-        """How experts come."""
+        """How experts come; from disk they are read into host memory, and copied then."""
         profile, gpu = self.times.machine, self.topology.gpus[0]
         route = routes.between(self.topology, routes.nearest(self.topology, gpu, "socket"), gpu)
         flow = max(transfers.flows(self.topology, route, 1 << 30), key=lambda part: part.size)
@@ -131,7 +131,8 @@ class ExpertSetup:
         if self.spec.source_memory == "pageable":
             return replace(pinned, rate=min(profile.host.pageable_h2d.value / 1e9, flow.rate))
         disk = profile.nvme
-        return CopyWay(pinned.latency + round(disk.latency.value), min(disk.read.value / 1e9, flow.rate), ())
+        rate = 1 / (1 / (disk.read.value / 1e9) + 1 / flow.rate)
+        return CopyWay(pinned.latency + round(disk.latency.value), rate, ())
 
     @property
     def back(self) -> CopyWay | None:
