@@ -15,10 +15,10 @@ import gpusim
 from gpusim.base.errors import GpusimError
 from gpusim.machine.quantity import Compute
 from gpusim.policies.schedule.parts.running import request_table
+from gpusim.studies.serving import weights_further
 from gpusim.studies.serving.flexgen import FlexgenOffload
 from gpusim.studies.serving.offload import OffloadWord, offload_of
 from gpusim.studies.serving.setup import PreparedService, ServiceSpec, prepare
-from gpusim.studies.serving import weights_further
 from gpusim.studies.serving.weights_published import errors, lines, published, simulated
 
 CARD = "t4(host.bandwidth=80 GB/s, link.h2d=10 GB/s, link.d2h=8 GB/s, host.pageable_h2d=5 GB/s, host.pageable_d2h=4 GB/s)"
@@ -79,7 +79,8 @@ def test_a_stream_from_disk_goes_at_its_rate() -> None:
     """A layer is read into host memory and copied then."""
     prepared = service("stream(layers=20, from=nvme)", machine="t4(nvme.read=2 GB/s, nvme.latency=100 us)")
     rate = prepared.topology.profile("gpu0").link.h2d.value / 1e9
-    assert parts(prepared, 8, 1)["copies"] + prepared.times.of([0], [8]).ns == round(20 * (2600 + 100_000 + LAYER / 2 + LAYER / rate))
+    copies = round(20 * (2600 + 100_000 + LAYER / 2 + LAYER / rate))
+    assert parts(prepared, 8, 1)["copies"] + prepared.times.of([0], [8]).ns == copies
 
 
 def test_freed_memory_holds_keys_and_values() -> None:

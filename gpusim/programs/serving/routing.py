@@ -4,9 +4,10 @@
     drawn(popularity=mixtral-8x7b, sticky=0.15)
 
 The k-th expert of a layer, in an order of its own, is chosen with a probability in proportion to 1 / k**skew; a token's experts
-differ.  `popularity`: with one in proportion to how often the expert of that layer was chosen in a model that ran
-(`data/popularity.csv`).  `sticky`: so often a token takes what the token before it has taken in this layer; `follow`: else so often what a fixed
-permutation makes of its choice in the layer before; `topics`: so many orders there are, of which each sequence has one.
+differ.  `popularity`: in proportion to how often the expert of that layer was chosen in a model that ran
+(`data/popularity.csv`).  `sticky`: so often a token takes what the token before it has taken in this layer; `follow`: else so
+often what a fixed permutation makes of its choice in the layer before; `topics`: so many orders there are, of which each
+sequence has one.
 
 A file is text, gzipped or not:
 
@@ -134,9 +135,9 @@ def _numbers(word: str) -> tuple[dict[str, float], str]:
 
 
 def _popularity(model: str, layers: tuple[int, ...], experts: int) -> F64:
-    """(layers, experts) log of how often each expert was chosen.  Raises GpusimError for a model that has none, or another shape."""
+    """(layers, experts) log of how often each expert was chosen.  Raises GpusimError for a model without."""
     with POPULARITY.open(encoding="utf-8") as file:
-        rows = [row for row in csv.reader(line for line in file if not line.startswith("#"))][1:]
+        rows = list(csv.reader(line for line in file if not line.startswith("#")))[1:]
     found = np.array([row[2:] for row in rows if row[0] == model], np.float64)
     if not len(found):
         known = tuple(dict.fromkeys(row[0] for row in rows))

@@ -1,7 +1,7 @@
-"""python -m gpusim.studies.experts.stated [--held-out]: Mixtral with experts in host memory, published and simulated, as Markdown.
+"""python -m gpusim.studies.experts.stated [--held-out]: Mixtral with experts in host memory, published and simulated.
 
-The rows are `calibrate/data/experts_published.csv`; what their source says of a system is in `SYSTEMS`.  Of the routing it says how
-often each expert is chosen (`popularity`); how often a token's choices repeat is recalled from the model's report.
+The rows are `calibrate/data/experts_published.csv`; what their source says of a system is in `SYSTEMS`.  Of the routing it says
+how often each expert is chosen (`popularity`); how often a token's choices repeat is recalled from the model's report.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpusim.machine.topology import build
 from gpusim.studies.experts.setup import ExpertSpec, answered, like
 
 REPEATS = 0.15
-"""Mixtral of Experts, arXiv:2401.04088, table 5 (recalled): a first choice repeats a fourth of the time, where an eighth is chance."""
+"""Mixtral of Experts, arXiv:2401.04088, table 5 (recalled): a first choice repeats a fourth of the time."""
 PROFILES = {"quadro-rtx-6000": "rtx-2080-ti", "l4": "l4", "rtx-a6000": "rtx-a6000", "rtx-6000-ada": "rtx-6000-ada"}
 """Of the Quadro there is none: it has the chip of the other with four multiprocessors more, and 24 GB."""
 COPIES = {"quadro-rtx-6000": "5.033 GB/s", "l4": "7.046 GB/s"}
@@ -79,14 +79,13 @@ def rows() -> tuple[StatedRow, ...]:
 
 
 def key_row(machine: str) -> StatedRow:
-    """The row from which the link of a machine can be inferred: the first of DeepSpeed, which copies all weights for each token."""
+    """From which the link of a machine can be inferred: the first of DeepSpeed, which copies all weights for each token."""
     return next(row for row in rows() if (row.machine, row.system, row.split) == (machine, "deepspeed", "visible"))
 
 
 @cache
 def link_of(machine: str) -> float:
-    """GB/s of the machine's link by its `key_row`: those with which that is simulated as published, its copies being all that takes
-    time."""
+    """GB/s of the machine's link with which its `key_row` is simulated as published: copies are all that takes time."""
     row = key_row(machine)
     known = build.load(PROFILES[machine]).profile("gpu0").link.h2d.value / 1e9
     return float(known * row.simulated() / row.seconds)
