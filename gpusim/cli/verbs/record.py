@@ -52,11 +52,11 @@ def verb(
     from gpusim.programs.zoo.traced import record_zoo
 
     program = program or []
-    if not program and not zoo:
-        raise GpusimError("say what to record: a script, or a model of the zoo", hint="gpusim record train.py -o train.npz")
     if routing:
         _routing(program, out, json=json)
         return
+    if not program and not zoo:
+        raise GpusimError("say what to record: a script, or a model of the zoo", hint="gpusim record train.py -o train.npz")
     options: dict[str, Any] = {
         "name": name, "device": device or ("cuda" if zoo else "cpu"), "gpu": gpu, "cudnn_workspace": parse_bytes(cudnn),
     }  # fmt: skip
