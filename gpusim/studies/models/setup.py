@@ -125,7 +125,8 @@ def models_of(text: str) -> list[ModelWord]:
 class PreparedModels:
     """What stays the same for all requests.
 
-    words, services, hosted  of each model: its words, its engine, its loads
+    words, hosted  of each model: its words; its size, loads and engine
+    pool           bytes of each server's host memory that keep models
     """
 
     spec: ModelsSpec
