@@ -148,9 +148,7 @@ class PreparedModels:
             servers, self.hosted, requests, model, keep=round(parse_time(spec.keep)) if spec.keep else NEVER,
             placement=PLACEMENTS[spec.placement], seed=spec.seed,
         )  # fmt: skip
-        return ModelsAnswer(
-            spec, tuple(map(str, self.words)), tuple(self.hosted), self.gpus, self.pool, cluster.run()
-        )
+        return ModelsAnswer(spec, tuple(map(str, self.words)), tuple(self.hosted), self.gpus, self.pool, cluster.run())
 
     def arrivals(self) -> tuple[RequestTable, I64]:
         """The requests, and which model each of them wants."""
@@ -200,7 +198,7 @@ def _check_room(topology: Topology, hosted: list[HostedModel], pool: int) -> Non
         raise GpusimError(said, hint="a larger --pool; loads go through it")
     if (total := sum(model.size for model in hosted)) > disk:
         said = f"{show_bytes(total)} of models do not fit a disk of {show_bytes(disk)}"
-        raise GpusimError(said, hint="say what it has: --machine \"l40s(nvme.capacity=8 TB)\"")
+        raise GpusimError(said, hint='say what it has: --machine "l40s(nvme.capacity=8 TB)"')
 
 
 def _hosted(spec: ModelsSpec, word: ModelWord, topology: Topology, loader: Loader, boot: int) -> HostedModel:
@@ -235,4 +233,3 @@ def load_ways(topology: Topology, gpus: tuple[str, ...], loader: Loader) -> Load
 def answered(spec: ModelsSpec) -> ModelsAnswer:
     """One run.  Raises GpusimError, PolicyError."""
     return prepare(spec).answer()
-
