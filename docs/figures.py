@@ -115,6 +115,15 @@ def durations() -> Any:
     return logged().plot("durations")
 
 
+def models() -> Any:
+    """`gpusim models host_memory_for_models`."""
+    from gpusim.api.models import models_question
+    from gpusim.show.models import LATE, draw
+
+    asked, points = models_question("host_memory_for_models")
+    return draw(asked, [row for row in (point.row() for point in points) if LATE in row])
+
+
 def experts() -> Any:
     """`gpusim experts expert_cache`."""
     from gpusim.api.experts import expert_question
@@ -125,7 +134,7 @@ def experts() -> Any:
 
 
 VERBS: dict[str, Callable[[], Any]] = {
-    "fit": fit, "experts": experts, "heap": heap, "held_over_time": held_over_time, "swimlane": swimlane,
+    "fit": fit, "experts": experts, "models": models, "heap": heap, "held_over_time": held_over_time, "swimlane": swimlane,
     "durations": durations,
 }  # fmt: skip
 # Figures that a script of their own writes together with the tables of a document: they are as new as these tables are.
