@@ -111,6 +111,62 @@ def test_a_slow_rank_slows_all_and_retired_pages_count_up() -> None:
     assert found.interruptions == 1 and found.lost == 30 * S  # the third is too much
 
 
+NIC = FailureKind(name="nic", effect="degrade", speed=0.8, detect=5 * S, lasts=500 * S)
+
+
+@pytest.mark.hand_worked
+def test_a_dead_card_stops_the_job_and_slows_it_until_it_is_repaired() -> None:
+    found = course(Job(work=1000 * S, nodes=2, restart=30 * S), SYNC, 5000, (100, "nic", 1), kinds=(NIC,))
+    # Dead at 100, back from scratch at 135; until 600 at 0.8: 372 s of work; the other 628 until 1228; 10 to save.
+    assert found.total == 1238 * S and found.interruptions == 1 and found.lost == 100 * S
+
+
+@pytest.mark.hand_worked
+def test_episodes_that_overlap_end_each_by_itself_and_leave_with_their_node() -> None:
+    deep = FailureKind(name="deep", effect="slow", speed=0.5, lasts=20 * S)
+    flat = FailureKind(name="flat", effect="slow", speed=0.8, lasts=100 * S)
+    told = ((10, "flat", 0), (30, "deep", 1))
+    found = course(Job(work=200 * S, nodes=2), SYNC, 1000, *told, kinds=(deep, flat))
+    # 10 + 20 x 0.8 + 20 x 0.5 + 60 x 0.8 = 84 until 110, then 116 more, and 10 to save.
+    assert found.total == (110 + 116 + 10) * S
+    gone = course(Job(work=200 * S, nodes=2, spare=1), SYNC, 1000, (10, "flat", 0), (60, "gpu", 0), kinds=(flat, GPU))
+    assert gone.total == (60 + 5 + 200 + 10) * S  # the slow node is the one that fails: its place has a healthy one
+    many = [(float(at), "flat", 0) for at in range(40)]
+    assert course(Job(work=200 * S), SYNC, 1000, *many, kinds=(flat,)).total == round((139 + 200 - 0.8 * 139 + 10) * S)
+
+
+@pytest.mark.hand_worked
+def test_a_switch_takes_all_nodes_of_its_rack() -> None:
+    rack = FailureKind(name="rack", effect="lose_node", group=4, detect=5 * S, repair=100 * S)
+    one = course(Job(work=100 * S, nodes=8, least=4, unit=4), SYNC, 1000, (50, "rack", 6), kinds=(rack,))
+    # Nodes 4 to 7 leave; the other four begin again at 55 at half speed, and save at 255 for 10.
+    assert one.total == 265 * S and one.spent["short"] == 0
+    spare = course(Job(work=100 * S, nodes=8, spare=3), SYNC, 1000, (50, "rack", 0), kinds=(rack,))
+    assert spare.spent["short"] == 100 * S  # three spare nodes are one too few: all wait for the repair
+    cost = CheckpointCost(stop=1 * S, to_peers=4 * S, host=True, copies=1, each=0, load=(1 * S, 3 * S, 30 * S))
+    lost = course(Job(work=300 * S, nodes=8, spare=4), cost, 100, (150, "rack", 0), kinds=(rack,))
+    assert lost.scratch == 1  # the neighbours that kept the copies are in the same rack
+
+
+@pytest.mark.hand_worked
+def test_what_the_age_of_the_program_brings_comes_after_each_start() -> None:
+    full = FailureKind(name="host", after=100 * S, effect="restart", detect=5 * S)
+    found = course(Job(work=250 * S, restart=15 * S), SYNC, 50, kinds=(full,))
+    # Save at 50 and 110 (after 100 s: killed at 100 with 40 s lost); every run of 100 s saves one interval of 50 s.
+    assert found.interruptions == 4 and found.lost == 4 * 40 * S
+    assert found.total == 4 * (100 + 5 + 15 + 20) * S + (50 + 10) * S
+
+
+@pytest.mark.hand_worked
+def test_a_job_that_shrinks_has_the_pace_and_the_costs_of_its_nodes() -> None:
+    cost = replace(SYNC, fewer={2: replace(SYNC, stop=16 * S)})
+    job = Job(work=100 * S, nodes=4, least=2, unit=2, pace={2: 0.625})
+    found = course(job, cost, 1000, (50, "gpu", 0))
+    assert found.total == (50 + 5 + 160 + 16) * S
+    beside = CheckpointCost(stop=1 * S, to_storage=50 * S, host=True, speed=(1.0, 0.9))
+    assert course(Job(work=200 * S), beside, 100).total == (100 + 1 + 50 + 55 + 1 + 50) * S  # 45 s of work beside the flush
+
+
 @pytest.mark.hand_worked
 def test_increments_write_less_and_are_loaded_on_top_of_the_whole_one() -> None:
     cost = CheckpointCost(stop=10 * S, load=(0.0, 0.0, 20 * S), full=4, share=0.5)

@@ -15,6 +15,8 @@ from gpusim.engine.failures.tables import (
     BLOCKED,
     COMPUTING,
     COPYING,
+    CROWDED,
+    DEGRADE,
     DOWN,
     DRAWS,
     ENDED,
@@ -82,9 +84,10 @@ def hazard(s: LongRun) -> float:
 @kernel
 def speed(s: LongRun) -> float:
     """Of the work, of its full strength."""
-    c, job = s.course[0], s.job[0]
-    rate = c.used / job.nodes * c.speed
-    return float(rate * job.speed if c.flush_ends < NEVER else rate)
+    c = s.course[0]
+    size = s.size[c.used]
+    rate = size.pace * c.speed
+    return float(rate * size.beside[c.flush_to] if c.flush_ends < NEVER else rate)
 
 
 @kernel
@@ -112,6 +115,17 @@ def failure_at(s: LongRun) -> int:
         at = c.now + math.ceil(c.left / rate)
     if c.told < s.told.size:
         at = min(at, max(s.told[c.told].t, c.now))
+    return int(min(at, aged_at(s)))
+
+
+@kernel
+def aged_at(s: LongRun) -> int:
+    """When the first failure comes that the program's own age brings, ns; NEVER where it does not run."""
+    c, at = s.course[0], NEVER
+    if c.phase <= BLOCKED:
+        for kind in range(s.failure.size):
+            if s.failure[kind].after > 0.0:
+                at = min(at, max(c.begun + round(s.failure[kind].after), c.now))
     return int(at)
 
 
@@ -143,15 +157,14 @@ def due(s: LongRun) -> None:
         return
     c.since_full = c.taken % job.full
     c.phase = COPYING
-    c.ends = c.now + round(job.copy * size_of(s))
+    c.ends = c.now + round(s.size[c.used].copy * size_of(s))
 
 
 @kernel
 def begin_flush(s: LongRun, level: int) -> None:
     """What has been copied goes on to neighbours or to storage."""
-    c, job = s.course[0], s.job[0]
-    took = job.flush_peers if level == PEERS else job.flush_storage
-    c.flush_to, c.flush_ends = level, c.now + round(took * size_of(s))
+    c = s.course[0]
+    c.flush_to, c.flush_ends = level, c.now + round(s.size[c.used].flush[level] * size_of(s))
 
 
 @kernel
@@ -167,7 +180,7 @@ def taken(s: LongRun) -> None:
     c.then = 1 if last or (job.each > 0 and c.taken % job.each == 0) else 0
     if job.copies > 0:
         begin_flush(s, PEERS)
-    elif job.flush_storage > 0.0 and c.then:
+    elif s.size[c.used].flush[STORAGE] > 0.0 and c.then:
         begin_flush(s, STORAGE)
     elif c.then:
         store(s)
@@ -199,7 +212,7 @@ def flushed(s: LongRun) -> None:
         c.saved[PEERS] = c.flushed
         s.hollow[:] = 0
         note(s, SAFE, -1, PEERS, c.flushed)
-        if c.then and job.flush_storage > 0.0:
+        if c.then and s.size[c.used].flush[STORAGE] > 0.0:
             begin_flush(s, STORAGE)
         elif c.then:
             store(s)
@@ -220,7 +233,7 @@ def grow(s: LongRun) -> None:
     c.used += more
     c.spare -= more
     note(s, GROWN, -1, -1, float(c.used))
-    c.phase, c.ends = DOWN, c.now + round(job.regroup)
+    c.phase, c.ends = DOWN, c.now + round(s.size[c.used].regroup)
 
 
 @outlined
@@ -239,7 +252,7 @@ def restart(s: LongRun, waited: float) -> None:
         c.loads[level] += 1
     else:
         c.scratch += 1
-    took = waited + job.restart + (job.load[level] * whole if level >= 0 else 0.0)
+    took = waited + job.restart + (s.size[c.used].load[level] * whole if level >= 0 else 0.0)
     c.phase, c.ends = DOWN, c.now + round(took)
     note(s, RECOVERED, -1, level, lost)
 
@@ -288,6 +301,41 @@ def lose_node(s: LongRun, kind: int, node: int) -> None:
     s.gone[node] = s.hollow[node] = 1
     s.retired[node] = 0.0
     forget_peers(s, node)
+    end_episodes(s, node)
+
+
+@kernel
+def be_slow(s: LongRun, node: int, speed: float, lasts: float) -> None:
+    """A node is slow for a time; there is a row for it."""
+    c = s.course[0]
+    row = s.slow[c.slow]
+    row.node, row.speed, row.ends = node, speed, c.now + round(lasts) if lasts < NEVER else NEVER
+    c.slow += 1
+    slowest(s)
+
+
+@kernel
+def slowest(s: LongRun) -> None:
+    """All ranks wait for the slowest node."""
+    c = s.course[0]
+    c.speed, c.slow_ends = 1.0, NEVER
+    for i in range(c.slow):
+        c.speed, c.slow_ends = min(c.speed, s.slow[i].speed), min(c.slow_ends, s.slow[i].ends)
+
+
+@outlined
+def end_episodes(s: LongRun, node: int) -> None:
+    """The node is gone, or, for -1, those are well whose time is over."""
+    c, i = s.course[0], 0
+    while i < c.slow:
+        row = s.slow[i]
+        if row.node == node or (node < 0 and row.ends <= c.now):
+            c.slow -= 1
+            last = s.slow[c.slow]
+            row.node, row.ends, row.speed = last.node, last.ends, last.speed
+        else:
+            i += 1
+    slowest(s)
 
 
 @outlined
@@ -297,9 +345,7 @@ def strike(s: LongRun, kind: int, node: int, gpu: int) -> None:
     f.count += 1
     note(s, FAILED, node, kind, 0.0)
     if f.effect == SLOW:
-        until = c.now + round(f.lasts)
-        c.slow_ends = until if c.slow_ends == NEVER else max(c.slow_ends, until)
-        c.speed = min(c.speed, f.speed)
+        be_slow(s, node, f.speed, f.lasts)
         return
     leaves = f.effect == LOSE_NODE
     if f.effect == SHRINK:
@@ -308,8 +354,12 @@ def strike(s: LongRun, kind: int, node: int, gpu: int) -> None:
         if not leaves:
             return
     c.interruptions += 1
+    if f.effect == DEGRADE:
+        be_slow(s, node, f.speed, f.lasts)
     if leaves:
-        lose_node(s, kind, node)
+        first, used = node // f.group * f.group, c.used
+        for other in range(first, min(first + f.group, used)):
+            lose_node(s, kind, other)
     if f.host_lost or not job.agent:
         c.saved[OWN] = -1.0
         c.flush_ends = NEVER  # what was on its way from the nodes' memory does not arrive
@@ -325,6 +375,12 @@ def fail(s: LongRun) -> None:
         c.told += 1
         if c.phase != SHORT:
             strike(s, row.kind, min(row.node, c.used - 1), 0)
+        return
+    if aged_at(s) <= c.now:
+        kind = 0
+        while not 0 < round(s.failure[kind].after) <= c.now - c.begun:
+            kind += 1
+        strike(s, kind, 0, 0)
         return
     total, kind = hazard(s) * draw(s), 0
     while kind < s.failure.size - 1 and total >= s.failure[kind].rate * components(s, kind):
@@ -370,12 +426,13 @@ def end_phase(s: LongRun) -> None:
         taken(s)
     elif c.phase == DOWN:
         s.gone[:] = 0
+        c.begun = c.now
         compute(s)
 
 
 @entry(types.int64(LONG_RUN, types.int64))
 def run_until(s: LongRun, until: int) -> int:
-    """Goes on to `until` ns, or to what needs Python: REACHED, FINISHED, DRAWS, ASK, LOG_FULL or STUCK."""
+    """Goes on to `until` ns, or to what needs Python: REACHED, FINISHED, DRAWS, ASK, LOG_FULL, CROWDED or STUCK."""
     c = s.course[0]
     while True:
         if c.done:
@@ -385,6 +442,8 @@ def run_until(s: LongRun, until: int) -> int:
             return DRAWS
         if c.log_on and c.logged + MOST_ROWS > s.log.size:
             return LOG_FULL
+        if c.slow == s.slow.size:
+            return CROWDED
         if c.asked and c.phase == COMPUTING:
             return ASK
         phase, repair, failure = phase_ends(s), next_repair(s), failure_at(s)
@@ -398,7 +457,7 @@ def run_until(s: LongRun, until: int) -> int:
         if c.flush_ends == at:
             flushed(s)
         elif c.slow_ends == at:
-            c.speed, c.slow_ends = 1.0, NEVER
+            end_episodes(s, -1)
         elif phase == at:
             if c.phase == COMPUTING:
                 c.progress = min(c.mark, s.job[0].work)
