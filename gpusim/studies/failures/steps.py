@@ -1,0 +1,126 @@
+"""Steps of a training program as the engine simulates them: on fewer nodes, on links that are slow or gone, beside copies.
+
+    steps = StepTimes("llama-1b-train", "zero=3", "16 x hgx-h100")
+    steps.pace(12)                    of the work of 16 nodes; each rank keeps its batch
+    steps.keeps(fault="nic")          of the pace with all links
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from gpusim.base.errors import GpusimError
+from gpusim.base.yaml import find
+from gpusim.experiment.ranked import simulated_ranks
+from gpusim.machine import sharing
+from gpusim.machine.collectives.times import CollectiveTimes
+from gpusim.machine.topology import build, faults
+from gpusim.machine.topology.topology import DIRECT, Topology
+from gpusim.machine.topology.transfers import LinkFlow
+from gpusim.policies.registry import SHIPPED
+from gpusim.programs.ranks.layout import parse_layout
+from gpusim.programs.ranks.placement import PACKED
+from gpusim.trace.files import load_trace
+from gpusim.trace.trace import Trace
+
+ALL = 8
+"""Ranks that are all simulated; of more, one of each pipeline stage."""
+SIZES = 4
+"""Numbers of nodes at which a job that shrinks is simulated; between them steps lie on straight lines."""
+SEVERAL = re.compile(r"(\d{1,6})\s*x\s+(.+)")
+Fault = tuple[str, float]
+"""("nic" or "link", share of the rate that is left): 0 for one that is gone."""
+NO_FAULT: Fault = ("", 1.0)
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Of a program, by name or file, divided by a layout (its data-parallel degree follows from the GPUs), on a machine."""
+
+    program: str
+    parallel: str
+    machine: str
+
+    def ns(self, nodes: int = 0, fault: Fault = NO_FAULT, beside: tuple[LinkFlow, ...] = ()) -> float:
+        """Of the program's steps on so many nodes, 0: on all, together."""
+        file = find.find("trace", self.program)
+        return _simulated(_trace(str(file), file.stat().st_mtime_ns), self.parallel, self._word(nodes), fault, beside)
+
+    def keeps(self, fault: Fault = NO_FAULT, beside: tuple[LinkFlow, ...] = ()) -> float:
+        """Share of its pace that the work keeps."""
+        return min(1.0, self.ns() / self.ns(fault=fault, beside=beside))
+
+    def paces(self, nodes: int, least: int, unit: int) -> dict[int, float]:
+        """Of each number of nodes that the job may have: work in a time, of that of all nodes."""
+        sizes = list(range(nodes, max(least, 1) - 1, -unit))
+        every = max(1, -(-(len(sizes) - 1) // (SIZES - 1)))
+        known = sorted({*sizes[::every], sizes[-1]})
+        times = {n: self.ns(n) for n in known}
+        return {n: n / nodes * times[nodes] / _between(times, known, n) for n in sizes}
+
+    def _word(self, nodes: int) -> str:
+        match = SEVERAL.fullmatch(self.machine.strip())
+        if not nodes or (match and nodes == int(match[1])):
+            return self.machine
+        if match is None:
+            raise GpusimError(f"'{self.machine}' is not so many equal machines, so that a job there cannot shrink in steps",
+                              hint="write 4 x hgx-h100")  # fmt: skip
+        return f"{nodes} x {match[2]}" if nodes > 1 else match[2].partition(" over ")[0]
+
+
+def _between(times: dict[int, float], known: list[int], n: int) -> float:
+    low, high = max(k for k in known if k <= n), min(k for k in known if k >= n)
+    return times[low] if low == high else times[low] + (times[high] - times[low]) * (n - low) / (high - low)
+
+
+@lru_cache(maxsize=4)
+def _trace(file: str, changed: int) -> Trace:
+    return load_trace(file)
+
+
+@lru_cache(maxsize=4)
+def _collectives(machine: str, fault: Fault) -> CollectiveTimes:
+    return CollectiveTimes(with_fault(build.load(machine), fault))
+
+
+def with_fault(machine: Topology, fault: Fault) -> Topology:
+    """The machine with this fault on each host.  Raises GpusimError where it has no such link."""
+    name, left = fault
+    if not name:
+        return machine
+    if left:
+        return faults.slower(machine, faults.NETWORK if name == "nic" else DIRECT, left)
+    gone: dict[str, Callable[[Topology], Topology]] = {"nic": faults.without_card, "link": faults.without_wire}
+    return gone[name](machine)
+
+
+@lru_cache(maxsize=256)
+def _simulated(trace: Trace, parallel: str, machine: str, fault: Fault, beside: tuple[LinkFlow, ...]) -> float:
+    collectives = _collectives(machine, fault)
+    layout = _layout(parallel, len(collectives.machine.gpus), machine)
+    done = simulated_ranks(
+        trace, collectives, layout, PACKED, SHIPPED, slower={}, memory=lambda footprint: None,
+        host_memory=lambda footprint: None, share=sharing.WORDS, fold=len(collectives.machine.gpus) > ALL, beside=beside,
+    )  # fmt: skip
+    if not done.finished:
+        raise GpusimError(f"the program does not fit the GPUs of '{machine}' as {layout}", hint="another --parallel, or --state alone")
+    return float(done.metrics["makespan_ns"])
+
+
+_DEGREES = re.compile(r"(tensor|pipeline)=(\d+)")
+
+
+def _layout(parallel: str, gpus: int, machine: str) -> str:
+    words = parallel.split()
+    if any(word.startswith("data=") for word in words):
+        raise GpusimError("the data-parallel degree follows from the job's GPUs", hint="leave data out: tensor=8 zero=1")
+    of_one = math.prod(int(match[2]) for match in _DEGREES.finditer(parallel))
+    if of_one < 1 or gpus % of_one:
+        raise GpusimError(f"the {gpus} GPUs of '{machine}' are not whole groups of {of_one}", hint="other degrees, or --unit")
+    layout = " ".join([f"data={gpus // of_one}", *words])
+    parse_layout(layout)
+    return layout
