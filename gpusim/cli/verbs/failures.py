@@ -29,7 +29,7 @@ def verb(
     state: Annotated[str, typer.Option(help="What is saved: a model of the zoo (14 bytes a parameter), or a size.")],
     work: Annotated[str, typer.Option(help="Time of the training if nothing fails.")] = "30 d",
     step: Annotated[str, typer.Option(help="Time of a step; checkpoints are taken between steps.")] = "",
-    failures: Annotated[str, typer.Option(help="llama3; 'gpu 50000 h, node 3000 d, job 100 h'; a log (CSV).")] = "llama3",
+    failures: Annotated[str, typer.Option(help="llama3; 'gpu 50000 h, nic 9 d, rack(nodes=4) 900 d'; a log (CSV).")] = "llama3",
     checkpoint: Annotated[str, typer.Option(help="sync, two_phase(agent=1), peers(copies=1, each=10).")] = "two_phase",
     every: Annotated[str, typer.Option(help="A time, or a policy: young, daly, adaptive, one's own.")] = "daly",
     storage: Annotated[str, typer.Option(help="What the storage takes from all nodes together: '100 GB/s'.")] = "",
@@ -39,6 +39,10 @@ def verb(
     restart: Annotated[str, typer.Option(help="Time to place and start the program.")] = "5 min",
     detect: Annotated[str, typer.Option(help="Time until a failure is noticed.")] = "1 min",
     repair: Annotated[str, typer.Option(help="Time until a broken node is back.")] = "24 h",
+    program: Annotated[str, typer.Option(help="A trace of the training: its steps are simulated on what is left.")] = "",
+    parallel: Annotated[str, typer.Option(help="How the job's GPUs divide it, beside data: 'tensor=8 zero=1'.")] = "",
+    host: Annotated[str, typer.Option(help="A node's processes: 'rank 8 x 24 GB, loader 64 x 4 GB + 20 MB/h'.")] = "",
+    margin: Annotated[str, typer.Option(help="Memory of a GPU that the program does without, for retired pages.")] = "",
     find: Annotated[str, typer.Option(help="interval: the best one.")] = "",
     runs: Annotated[int, typer.Option(help="Runs at a time, with failures of their own.", min=1)] = 200,
     seed: Annotated[int, typer.Option(help="Of the failures.", min=0)] = 0,
@@ -51,7 +55,7 @@ def verb(
     found = endure(
         machine, state, runs=runs, seed=seed, find=find, work=work, step=step, failures=failures, checkpoint=checkpoint,
         every=every, storage=storage, spare=spare, least=least, unit=unit, restart=restart, detect=detect, repair=repair,
-        use=tuple(use or ()),
+        program=program, parallel=parallel, host=host, margin=margin, use=tuple(use or ()),
     )  # fmt: skip
     if json:
         emit_json(found.values())
@@ -68,6 +72,8 @@ def _show(found: LongRunAnswer) -> None:
         f"after {_time(v['safe_after_s'])}"
     )
     typer.echo(f"a checkpoint every {_time(v['interval_s'])} of work ({run.policy.spec})")
+    for sentence in found.sentences():
+        typer.echo(sentence)
     if found.tried:
         emit([{"interval": _time(ns / 1e9), "time [h]": mean.value / 3.6e12, "+- [h]": mean.half / 3.6e12}
               for ns, mean in sorted(found.tried)])  # fmt: skip

@@ -360,6 +360,9 @@ def strike(s: LongRun, kind: int, node: int, gpu: int) -> None:
         first, used = node // f.group * f.group, c.used
         for other in range(first, min(first + f.group, used)):
             lose_node(s, kind, other)
+    elif f.host_lost:
+        s.gone[node] = s.hollow[node] = 1  # the node stays, what its memory kept is lost
+        forget_peers(s, node)
     if f.host_lost or not job.agent:
         c.saved[OWN] = -1.0
         c.flush_ends = NEVER  # what was on its way from the nodes' memory does not arrive

@@ -1,7 +1,7 @@
 """Machines some of whose links are slow or gone: the same machine with other links.
 
-A collective divides its bytes evenly over cards and wires and ends with the slowest of them, so that one slow link is as bad as
-if all of its kind were: that is what `slower` makes.  Without a link the graph of collectives is searched anew; hosts stay alike.
+A collective divides its bytes evenly over cards and wires and ends with the slowest of them, so one slow link is as bad as if
+all of its kind were: `slower` makes them so.  Without a link the graph of collectives is searched anew; hosts stay alike.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from typing import Any
 from gpusim.base.errors import GpusimError
 from gpusim.engine.failures.run import FailingRun, Mean, Runs, between_interruptions, repeated
 from gpusim.policies.intervals import daly, expected_time, young
+from gpusim.studies.failures.host import told
 from gpusim.studies.failures.setup import PreparedRun, hours, prepare, with_interval
 
 RUNS, CLOSE = 200, 0.005
@@ -25,6 +26,15 @@ class LongRunAnswer:
     runs: Runs
     tried: tuple[tuple[float, Mean], ...] = ()
 
+    def sentences(self) -> list[str]:
+        """What follows from the program and from the host's memory."""
+        run, said = self.run, told(list(self.run.kills))
+        where = zip(("neighbours", "storage"), run.cost.speed, (run.cost.to_peers, run.cost.to_storage), strict=True)
+        said += [f"the work keeps {speed:.2%} of its pace while a copy is on its way to {there}"
+                 for there, speed, takes in where if takes and speed < 1]  # fmt: skip
+        said += [f"{kind.name}: the work keeps {kind.speed:.2%} of its pace" for kind in run.kinds if kind.speed < 1]
+        return said
+
     def values(self) -> dict[str, Any]:
         """The numbers by name; times in hours."""
         run, mean = self.run, self.runs.mean
@@ -33,12 +43,15 @@ class LongRunAnswer:
             "nodes": run.job.nodes, "gpus": run.job.nodes * run.job.gpus, "spare_nodes": run.job.spare,
             "between_interruptions_h": hours(between), "checkpoint_bytes": run.state, "stop_s": run.cost.stop / 1e9,
             "safe_after_s": (run.cost.stop + run.cost.to_peers + run.cost.to_storage) / 1e9,
+            "keeps_beside_peers": run.cost.speed[0], "keeps_beside_storage": run.cost.speed[1],
             "interval_s": first.interval / 1e9, "runs": len(self.runs.courses), "work_h": hours(run.job.work),
         }  # fmt: skip
         for name in ("total", "computing", "copying", "blocked", "down", "short", "lost"):
             found[f"{name}_h"] = hours(mean(name).value)
         found |= {"total_half_h": hours(mean("total").half), "interruptions": mean("interruptions").value}
         found |= {"effective": mean("effective").value, "effective_half": mean("effective").half}
+        count = len(self.runs.courses)
+        found["failures"] = {kind.name: sum(c.counts[kind.name] for c in self.runs.courses) / count for kind in run.kinds}
         if math.isfinite(between):
             view = FailingRun(run.job, run.cost, run.kinds, run.policy, told=run.told).view()
             found |= {"young_s": young(view.cost, between) / 1e9, "daly_s": daly(view.cost, between) / 1e9}

@@ -52,7 +52,8 @@ def words(text: str) -> CheckpointWords:
             raise GpusimError(f"{key} of a checkpoint is {numbers[key]:g}", hint="a share above 0, 1 at most")
     for key in ("copies", "each", "full"):
         if numbers[key] < (key == "full") or numbers[key] % 1:
-            raise GpusimError(f"{key} of a checkpoint is {numbers[key]:g}", hint=f"a whole number, {int(key == 'full')} or more")
+            least = int(key == "full")
+            raise GpusimError(f"{key} of a checkpoint is {numbers[key]:g}", hint=f"a whole number, {least} or more")
     return CheckpointWords(
         name, int(numbers["copies"]), int(numbers["each"]), int(numbers["full"]), numbers["share"],
         numbers["speed"] if "speed" in said else None, bool(numbers["agent"]),
@@ -142,7 +143,8 @@ class CheckpointCosts:
         """A job of so many nodes, of at most `all_nodes`.  Raises GpusimError for copies that do not fit a host."""
         said, part = self.words, self.state / nodes / self.gpus
         out, back = (at_once(self.machine, host_flows(self.machine, self.gpus, back)) for back in (False, True))
-        over = at_once(self.machine, network_flows(self.machine, self.gpus)) if all_nodes > 1 else CopyTime(0.0, 0.0)
+        apart = all_nodes > 1 or said.copies
+        over = at_once(self.machine, network_flows(self.machine, self.gpus)) if apart else CopyTime(0.0, 0.0)
         stored = max(self.state / self.storage, over(part))
         if said.name == "sync":
             return CheckpointCost(stop=out(part) + stored, load=(0.0, 0.0, stored + back(part)), full=said.full,

@@ -107,7 +107,7 @@ def _simulated(trace: Trace, parallel: str, machine: str, fault: Fault, beside: 
         host_memory=lambda footprint: None, share=sharing.WORDS, fold=len(collectives.machine.gpus) > ALL, beside=beside,
     )  # fmt: skip
     if not done.finished:
-        raise GpusimError(f"the program does not fit the GPUs of '{machine}' as {layout}", hint="another --parallel, or --state alone")
+        raise GpusimError(f"the program does not fit the GPUs of '{machine}' as {layout}", hint="another --parallel")
     return float(done.metrics["makespan_ns"])
 
 
