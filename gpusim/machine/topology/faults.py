@@ -42,7 +42,7 @@ def without_wire(machine: Topology) -> Topology:
     for host in sorted({machine.host[gpu] for gpu in machine.gpus}):
         pair = next(
             ((link.a, link.b) for link in machine.links.values()
-             if link.kind in DIRECT and machine.nodes[link.b].kind == "gpu" and machine.host[link.a] == host), None,
+             if link.kind in DIRECT and machine.nodes[link.b].kind == "gpu" and machine.host.get(link.a) == host), None,
         )  # fmt: skip
         if pair is None:
             raise GpusimError(f"GPUs of '{machine.name}' have no wires to each other", hint="write link(then=replace)")

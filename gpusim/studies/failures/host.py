@@ -84,7 +84,7 @@ def host_failure(
         wanted = sum(one.memory for one in found if one.job or not last.cgroup)
         has = host.limit if last.cgroup else ram + host.swap
         raise GpusimError(
-            f"the processes of a node take {show_bytes(wanted)} of {show_bytes(has)}: Linux kills a {last.process.name} (score "
+            f"the processes of a node take {show_bytes(wanted)} of {show_bytes(has)}: Linux kills {last.process.name} (score "
             f"{last.score:.0f}) before the first step", hint="fewer loaders, fewer copies of checkpoints, or a larger limit",
         )  # fmt: skip
     lost = last.whole or last.process.name == AGENT or not agent
