@@ -25,6 +25,7 @@ EFFECTS = {
     "restart": t.RESTART, "lose_node": t.LOSE_NODE, "slow": t.SLOW, "shrink": t.SHRINK, "degrade": t.DEGRADE,
 }  # fmt: skip
 DRAWN, LOGGED, EPISODES = 256, 4096, 16  # numbers and records at a time; slow nodes at first
+_ENDLESS = "the work does not end within 73 years: failures are as frequent as checkpoints"
 NORMAL_99 = 2.5758293035489004
 
 
@@ -230,13 +231,15 @@ class FailingRun:
                 self._empty_log()
             elif reason == t.CROWDED:
                 self.tables = self.tables._replace(slow=np.concatenate([self.tables.slow, np.zeros_like(self.tables.slow)]))
+            elif reason == t.STUCK and self.now > NEVER // 2:
+                raise GpusimError(_ENDLESS)
             elif reason == t.STUCK:
                 raise GpusimError(
                     "the run waits for nodes for ever: so many are broken that none comes back",
                     hint="give it spare nodes, a time of repair, or let it go on with fewer (least)",
                 )
             elif reason == t.REACHED and until >= NEVER - 1:
-                raise GpusimError("the work does not end within 146 years: failures are as frequent as checkpoints")
+                raise GpusimError(_ENDLESS)
             else:
                 return reason
 
@@ -293,6 +296,7 @@ def _fill_sizes(rows: Any, job: Job, cost: CheckpointCost) -> None:
 def between_interruptions(job: Job, kinds: Sequence[FailureKind]) -> float:
     """Mean ns between interruptions of a job that has all its nodes; math.inf: nothing fails."""
     rate = sum((kind.each * job.nodes if kind.each else 1.0) / kind.between for kind in kinds if kind.interrupts)
+    rate += sum(1.0 / kind.after for kind in kinds if kind.after)
     return 1.0 / rate if rate else math.inf
 
 
