@@ -113,7 +113,8 @@ def test_a_host_that_leaks_ends_the_program_again_and_again() -> None:
     assert killed.at / HOUR == pytest.approx(full, rel=1e-5) and killed.process.name == "agent"
     assert run.kinds[-1].host_lost  # the copies in host memory go with it
     found = answer(run, runs=2).runs.courses[0]
-    assert found.counts["host_memory"] == found.interruptions == int((100 + found.lost / HOUR) / full)
+    runs = sum(found.spent[phase] for phase in ("computing", "copying", "blocked")) / HOUR
+    assert found.counts["host_memory"] == found.interruptions == int(runs / full)
     spared = prepare(LongRunSpec(**WORDS, host=host + ", agent 1 x 1 GB adj=-500", checkpoint="two_phase(agent=1)"))
     assert spared.kills[0].process.name == "rank" and not spared.kinds[-1].host_lost
 
