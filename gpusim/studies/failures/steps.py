@@ -22,6 +22,7 @@ from gpusim.machine.topology import build, faults
 from gpusim.machine.topology.topology import DIRECT, Topology
 from gpusim.machine.topology.transfers import LinkFlow
 from gpusim.policies.registry import SHIPPED
+from gpusim.programs import transforms
 from gpusim.programs.ranks.layout import parse_layout
 from gpusim.programs.ranks.placement import PACKED
 from gpusim.trace.files import load_trace
@@ -29,6 +30,7 @@ from gpusim.trace.trace import Trace
 
 ALL = 8
 """Ranks that are all simulated; of more, one of each pipeline stage."""
+_ROOM = 1 << 44
 SIZES = 4
 """Numbers of nodes at which a job that shrinks is simulated; between them steps lie on straight lines."""
 SEVERAL = re.compile(r"(\d{1,6})\s*x\s+(.+)")
@@ -39,7 +41,13 @@ NO_FAULT: Fault = ("", 1.0)
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Of a program, by name or file, divided by a layout (its data-parallel degree follows from the GPUs), on a machine."""
+    """Of a program on a machine.
+
+    program   by name or file, and transforms before it is divided: "llama-70b-train | precision(to=bf16, master=yes)"
+    parallel  the layout that divides it; its data-parallel degree follows from the GPUs
+
+    Only time is asked: GPUs have the memory that the program takes.
+    """
 
     program: str
     parallel: str
@@ -47,8 +55,10 @@ class StepTimes:
 
     def ns(self, nodes: int = 0, fault: Fault = NO_FAULT, beside: tuple[LinkFlow, ...] = ()) -> float:
         """Of the program's steps on so many nodes, 0: on all, together."""
-        file = find.find("trace", self.program)
-        return _simulated(_trace(str(file), file.stat().st_mtime_ns), self.parallel, self._word(nodes), fault, beside)
+        name, _, chain = self.program.partition("|")
+        file = find.find("trace", name.strip())
+        trace = _trace(str(file), file.stat().st_mtime_ns, chain.strip())
+        return _simulated(trace, self.parallel, self._word(nodes), fault, beside)
 
     def keeps(self, fault: Fault = NO_FAULT, beside: tuple[LinkFlow, ...] = ()) -> float:
         """Share of its pace that the work keeps."""
@@ -78,8 +88,8 @@ def _between(times: dict[int, float], known: list[int], n: int) -> float:
 
 
 @lru_cache(maxsize=4)
-def _trace(file: str, changed: int) -> Trace:
-    return load_trace(file)
+def _trace(file: str, changed: int, chain: str) -> Trace:
+    return transforms.apply(load_trace(file), chain or transforms.NONE)
 
 
 @lru_cache(maxsize=4)
@@ -103,7 +113,7 @@ def _simulated(trace: Trace, parallel: str, machine: str, fault: Fault, beside: 
     collectives = _collectives(machine, fault)
     layout = _layout(parallel, len(collectives.machine.gpus), machine)
     done = simulated_ranks(
-        trace, collectives, layout, PACKED, SHIPPED, slower={}, memory=lambda footprint: None,
+        trace, collectives, layout, PACKED, SHIPPED, slower={}, memory=lambda footprint: _ROOM,
         host_memory=lambda footprint: None, share=sharing.WORDS, fold=len(collectives.machine.gpus) > ALL, beside=beside,
     )  # fmt: skip
     if not done.finished:
