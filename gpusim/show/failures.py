@@ -17,6 +17,8 @@ from gpusim.studies.serving.folder import save_rows
 
 Rows = list[dict[str, Any]]
 EFFECTIVE = "effective [%]"
+PANELS = 3
+TICKS = (0.1, 1, 5, 30, 180, 1440, 10080)
 _UNITS = ((1440.0, "d"), (60.0, "h"), (1.0, "min"), (1 / 60, "s"))
 
 
@@ -35,38 +37,54 @@ def draw(asked: TrainingQuestion, rows: Rows) -> Figure:
     axes = asked.axes()
     lines = next((name for name in ("checkpoint", *axes) if name in axes and name != "every"), "")
     panels = next((name for name in axes if name not in ("every", lines)), "")
-    values = list(axes.get(panels, ("",)))[:3]
+    values = list(axes.get(panels, ("",)))[:PANELS]
     figure = canvas()
     drawn = figure.subplots(1, len(values), squeeze=False, sharey=True)[0]
     look = looks(str(value) for value in axes.get(lines, ("",)))
+    best = []
     for panel, value in zip(drawn, values, strict=True):
         mine = [row for row in rows if row.get(panels, "") == value]
-        _panel(panel, mine, lines, {name: (each.colour, each.marker) for name, each in look.items()})
+        for name, each in look.items():
+            _line(panel, [row for row in mine if str(row.get(lines, "")) == name], name, each.colour, each.marker)
         panel.set_title(f"{panels} {value}" if panels else "")
-    low = min(row[EFFECTIVE] - row["+-"] for row in rows)
-    drawn[0].set_ylim(max(0.0, low - 2), 100.5)
-    drawn[0].set_ylabel("effective training time [%]")
-    best = max(rows, key=lambda row: row[EFFECTIVE])
-    said = ", ".join(f"{name} {best[name]}" for name in axes)
-    text = f"Best: {said}: {best[EFFECTIVE]:.4g} % of the time is work that counts." if said else ""
-    headline(figure, asked.question, text, strip=drawn[0].get_legend_handles_labels()[0])
+        _intervals(panel, [row["interval [min]"] for row in rows])
+        if mine:
+            best.append(_said(mine, lines, str(value)))
+    lost = [100 - row[EFFECTIVE] for row in rows]
+    logarithmic(drawn[0], max(0.01, min(lost) / 1.5), min(100.0, max(lost) * 1.5), lambda share: f"{share:.3g} %", upright=True)
+    drawn[0].set_ylabel("time that is not work which counts")
+    chosen = "" if all(map(_fixed, rows)) else "  Diamonds: a policy chose the interval."
+    headline(figure, asked.question, f"Best: {'; '.join(best)}.{chosen}", strip=drawn[0].get_legend_handles_labels()[0])
     return figure
 
 
-def _panel(panel: Axes, rows: Rows, lines: str, look: dict[str, tuple[str, Any]]) -> None:
-    for name, (colour, marker) in look.items():
-        mine = sorted((row for row in rows if str(row.get(lines, "")) == name), key=lambda row: float(row["interval [min]"]))
-        fixed = [row for row in mine if _fixed(row)]
-        x, y = [row["interval [min]"] for row in fixed], [row[EFFECTIVE] for row in fixed]
-        panel.errorbar(x, y, yerr=[row["+-"] for row in fixed], color=colour, marker=marker, capsize=2, elinewidth=0.8,
-                       label=name or None)  # fmt: skip
-        for row in mine:
-            if not _fixed(row):
-                panel.plot(row["interval [min]"], row[EFFECTIVE], marker="D", markersize=8, color=colour, fillstyle="none",
-                           gid="policy")  # fmt: skip
-    if rows:
-        times = [row["interval [min]"] for row in rows]
-        logarithmic(panel, min(times) / 1.4, max(times) * 1.4, _minutes, 1)
+def _said(rows: Rows, lines: str, panel: str) -> str:
+    """The best row, and the other lines whose best is as good as that within its interval."""
+    best = max(rows, key=lambda row: row[EFFECTIVE])
+    as_good = [row for row in rows if row[EFFECTIVE] >= best[EFFECTIVE] - best["+-"]]
+    names = " or ".join(dict.fromkeys(str(row[lines]) for row in as_good)) if lines else ""
+    parts = [panel, names, f"every {_minutes(best['interval [min]'])}"]
+    return f"{', '.join(filter(None, parts))}: {best[EFFECTIVE]:.4g} % effective"
+
+
+def _line(panel: Axes, rows: Rows, name: str, colour: str, marker: Any) -> None:
+    """Fixed intervals joined, each with its interval of the mean; those that a policy chose beside them."""
+    fixed = sorted(filter(_fixed, rows), key=lambda row: float(row["interval [min]"]))
+    x, y = [row["interval [min]"] for row in fixed], [100 - row[EFFECTIVE] for row in fixed]
+    panel.errorbar(x, y, yerr=[row["+-"] for row in fixed], color=colour, marker=marker, capsize=2,
+                   elinewidth=0.8, label=name or None)  # fmt: skip
+    for row in rows:
+        if not _fixed(row):
+            panel.plot(row["interval [min]"], 100 - row[EFFECTIVE], marker="D", markersize=8, color=colour, fillstyle="none",
+                       gid="policy")  # fmt: skip
+
+
+def _intervals(panel: Axes, minutes: list[float]) -> None:
+    low, high = min(minutes) / 1.5, max(minutes) * 1.5
+    logarithmic(panel, low, high, _minutes, 2)
+    inside = [tick for tick in TICKS if low <= tick <= high]
+    if len(inside) > 1:
+        panel.set_xticks(inside)
     panel.set_xlabel("work between checkpoints")
 
 

@@ -3,15 +3,18 @@
     gpusim failures --machine "128 x hgx-h100" --state llama-70b --storage "100 GB/s"
     gpusim failures --machine "128 x hgx-h100" --state 1.1TB --storage "20 GB/s" --checkpoint sync --find interval
     gpusim failures --machine "16 x hgx-h100" --state llama-70b --storage "20 GB/s" --failures log.csv --work "7 d"
+    gpusim failures checkpoints                               a shipped question: all combinations of its axes
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpusim.cli.options import Json, Use
+from gpusim.base.errors import GpusimError
+from gpusim.cli.options import Json, Use, output
 from gpusim.cli.output import emit, emit_json
 
 if TYPE_CHECKING:
@@ -24,9 +27,10 @@ _PHASES = {
 
 
 def verb(
+    question: Annotated[str, typer.Argument(metavar="[QUESTION]", help="A YAML file, or one that ships: checkpoints.")] = "",
     *,
-    machine: Annotated[str, typer.Option(help="A whole machine: '128 x hgx-h100'.")],
-    state: Annotated[str, typer.Option(help="What is saved: a model of the zoo (14 bytes a parameter), or a size.")],
+    machine: Annotated[str, typer.Option(help="A whole machine: '128 x hgx-h100'.")] = "",
+    state: Annotated[str, typer.Option(help="What is saved: a model of the zoo (14 bytes a parameter), or a size.")] = "",
     work: Annotated[str, typer.Option(help="Time of the training if nothing fails.")] = "30 d",
     step: Annotated[str, typer.Option(help="Time of a step; checkpoints are taken between steps.")] = "",
     failures: Annotated[str, typer.Option(help="llama3; 'gpu 50000 h, nic 9 d, rack(nodes=4) 900 d'; a log (CSV).")] = "llama3",
@@ -47,9 +51,16 @@ def verb(
     runs: Annotated[int, typer.Option(help="Runs at a time, with failures of their own.", min=1)] = 200,
     seed: Annotated[int, typer.Option(help="Of the failures.", min=0)] = 0,
     use: Use = None,
+    out: Annotated[Path | None, output("A folder for failures.json and log.csv, or for a question's rows and figure.")] = None,
     json: Json = False,
 ) -> None:
     """How long a training run takes on machines that fail, and how often to save it."""
+    if question:
+        answer_question(question, out, json=json)
+        return
+    for name, value in (("machine", machine), ("state", state)):
+        if not value:
+            raise GpusimError(f"a long run needs --{name}, or a file that asks a question", hint="gpusim failures --help")
     from gpusim.api.failures import endure
 
     found = endure(
@@ -61,6 +72,25 @@ def verb(
         emit_json(found.values())
     else:
         _show(found)
+
+
+def answer_question(word: str, out: Path | None, *, json: bool = False) -> None:
+    """Print a row for each combination of a question; keep them in a folder, with a figure."""
+    from gpusim.api.failures import training_question
+
+    asked, points = training_question(word)
+    rows = [point.row() for point in points]
+    if json:
+        emit_json({"question": asked.question, "rows": rows})
+    else:
+        typer.echo(f"{asked.question}\n")
+        emit(rows, columns=list(dict.fromkeys(name for row in rows for name in row)))
+    if out is not None:
+        from gpusim.show.failures import save_rows_and_figure
+
+        written = save_rows_and_figure(asked, rows, out)
+        if not json:
+            typer.echo(f"{out}: {', '.join(path.name for path in written)}")
 
 
 def _show(found: LongRunAnswer) -> None:

@@ -26,7 +26,8 @@ def verb(
     """Read the file as `run` would; all mistakes at once as an error, else what it comes to."""
     path, kind = _file(file)
     if kind in QUESTIONS.values():
-        word, count = ("service", _services(path)) if kind == "serving question" else ("run", _experts(path))
+        word = "service" if kind == "serving question" else "run"
+        count = {"serving question": _services, "expert question": _experts, "training question": _trainings}[kind](path)
         if json:
             emit_json({"file": str(path), "kind": kind, f"{word}s": count})
         else:
@@ -79,6 +80,14 @@ def _experts(path: Path) -> int:
     from gpusim.studies.experts.questions import combinations, read
 
     return len(combinations(read(path)))
+
+
+def _trainings(path: Path) -> int:
+    from math import prod
+
+    from gpusim.studies.failures.questions import read
+
+    return prod(map(len, read(path).axes().values()))
 
 
 def _experiment(path: Path, sets: Sequence[str], on: Sequence[str] | None, use: Sequence[str] | None) -> dict[str, Any]:

@@ -87,8 +87,8 @@ class CheckpointCost:
 
     @property
     def flush(self) -> float:
-        """ns from its end until a checkpoint is where the next one may begin, on average."""
-        return self.to_peers + (self.to_storage / self.each if self.each else 0.0)
+        """ns from the end of a checkpoint until the next one may begin, of one that goes as far as any does."""
+        return self.to_peers + (self.to_storage if self.each else 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,9 @@ from gpusim.trace.trace import Trace
 
 ALL = 8
 """Ranks that are all simulated; of more, one of each pipeline stage."""
-_ROOM = 1 << 44
+MOST = 32
+"""Nodes on which the share of the pace is found that slow links or copies leave."""
+_ROOM = 1 << 44  # bytes of device memory
 SIZES = 4
 """Numbers of nodes at which a job that shrinks is simulated; between them steps lie on straight lines."""
 SEVERAL = re.compile(r"(\d{1,6})\s*x\s+(.+)")
@@ -61,12 +63,16 @@ class StepTimes:
         return _simulated(trace, self.parallel, self._word(nodes), fault, beside)
 
     def keeps(self, fault: Fault = NO_FAULT, beside: tuple[LinkFlow, ...] = ()) -> float:
-        """Share of its pace that the work keeps."""
-        return min(1.0, self.ns() / self.ns(fault=fault, beside=beside))
+        """Share of its pace that the work keeps; found on `MOST` nodes where there are more."""
+        match = SEVERAL.fullmatch(self.machine.strip())
+        nodes = MOST if match and int(match[1]) > MOST else 0
+        return min(1.0, self.ns(nodes) / self.ns(nodes, fault, beside))
 
     def paces(self, nodes: int, least: int, unit: int) -> dict[int, float]:
         """Of each number of nodes that the job may have: work in a time, of that of all nodes."""
         sizes = list(range(nodes, max(least, 1) - 1, -unit))
+        if len(sizes) == 1:
+            return {nodes: 1.0}
         every = max(1, -(-(len(sizes) - 1) // (SIZES - 1)))
         known = sorted({*sizes[::every], sizes[-1]})
         times = {n: self.ns(n) for n in known}
