@@ -55,7 +55,8 @@ def test_golden_numbers(name: str) -> None:
 def test_a_thousand_gpus_save_beside_the_work_and_as_often_as_the_storage_takes_it() -> None:
     by = {(row["storage"], row["checkpoint"], row["every"]): row["effective [%]"] for row in rows("checkpoints")}
     for storage in ("2 GB/s", "20 GB/s", "200 GB/s"):
-        best = {tier: max(v for (s, t, _), v in by.items() if (s, t) == (storage, tier)) for tier in ("sync", "two_phase", "peers")}
+        tiers = ("sync", "two_phase", "peers")
+        best = {tier: max(v for (s, t, _), v in by.items() if (s, t) == (storage, tier)) for tier in tiers}
         assert best["sync"] < best["two_phase"] <= best["peers"] + 0.05
         # Daly's interval, and never shorter than a checkpoint needs to be safe, is within half a percent of the best tried.
         assert all(by[storage, tier, "daly"] > best[tier] - 0.5 for tier in best)
@@ -68,7 +69,8 @@ def test_a_question_is_all_combinations_and_says_why_some_cannot_be(tmp_path: Pa
     asked = read(file)
     found = [point.row() for point in points(asked)]
     assert len(found) == 8 and list(asked.axes()) == ["storage", "checkpoint", "every"]
-    assert [row.get("why not", "") for row in found[2:4]] == ["5 neighbours that keep copies are not there: the job has 4 nodes"] * 2
+    why = "5 neighbours that keep copies are not there: the job has 4 nodes"
+    assert [row.get("why not", "") for row in found[2:4]] == [why, why]
     written = save_rows_and_figure(asked, found, tmp_path)
     assert (tmp_path / "summary.csv").read_text().startswith("storage,checkpoint,every,effective [%]") and len(written) == 4
     figure = draw(asked, [row for row in found if "effective [%]" in row])
@@ -80,7 +82,7 @@ def test_the_verbs_answer_a_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(SMALL)
     assert "a valid training question: 8 runs" in gpusim("validate", str(file)).stdout
-    done = gpusim("run", str(file), "--out", str(tmp_path / "out"), "--json")
+    done = gpusim("run", str(file), "--output", str(tmp_path / "out"), "--json")
     assert json.loads(done.stdout)["question"] == "Which?" and len(json.loads(done.stdout)["rows"]) == 8
     assert (tmp_path / "out" / "failures.png").is_file()
     file.write_text(SMALL.replace("state:", "states:"))

@@ -92,7 +92,7 @@ def verb(
 
     if what := question(experiment):
         if on or use or sets or uncertainty or log or metrics or dry_run or kernel_times:
-            raise GpusimError(f"'{experiment}' {ASKS[what]}: it takes --out, --jobs, --force and --json alone")
+            raise GpusimError(f"'{experiment}' {ASKS[what]}: it takes --output, --jobs, --force and --json alone")
         return _answered(what, experiment, out, jobs, force, json)
     if metrics is None and metrics_scale:
         raise GpusimError("--metrics-scale is the clock of --metrics", hint="say where metrics go: --metrics metrics.om")
