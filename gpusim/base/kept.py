@@ -98,7 +98,7 @@ class Kept:
 
 
 @cache
-def _slots(kind: type) -> tuple[str, ...]:
+def _slots(kind: Any) -> tuple[str, ...]:
     """Names of the attributes that objects of this class keep without a dict."""
     if kind.__module__.split(".")[0] in (*_FOREIGN, "builtins", "numpy", "collections", "random"):
         return ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,11 @@ ENDLESS = 1e15
 
 @dataclass(frozen=True)
 class CheckpointWords:
-    """`--checkpoint` as numbers; `speed`: of the work while a copy is on its way, None: the machine says it."""
+    """`--checkpoint` as numbers.
+
+    speed     of the work while a copy is on its way; None: the machine says it
+    pageable  the host's copy is not pinned (shared memory, ordinary tensors): the driver stages it
+    """
 
     name: str
     copies: int = 0
@@ -31,6 +36,7 @@ class CheckpointWords:
     share: float = 1.0
     speed: float | None = None
     agent: bool = False
+    pageable: bool = False
 
 
 def words(text: str) -> CheckpointWords:
@@ -39,7 +45,7 @@ def words(text: str) -> CheckpointWords:
     if name not in CHECKPOINTS:
         raise GpusimError(f"there is no checkpoint '{name}'", hint=suggest(name, CHECKPOINTS) or ", ".join(CHECKPOINTS))
     numbers = {"copies": 1.0 if name == "peers" else 0.0, "each": 10.0 if name == "peers" else 1.0, "full": 1.0, "share": 1.0,
-               "speed": 1.0, "agent": 0.0}  # fmt: skip
+               "speed": 1.0, "agent": 0.0, "pageable": 0.0}  # fmt: skip
     for key, value in said.items():
         if key not in numbers:
             raise GpusimError(f"a {name} checkpoint has no '{key}'", hint=suggest(key, numbers))
@@ -56,7 +62,7 @@ def words(text: str) -> CheckpointWords:
             raise GpusimError(f"{key} of a checkpoint is {numbers[key]:g}", hint=f"a whole number, {least} or more")
     return CheckpointWords(
         name, int(numbers["copies"]), int(numbers["each"]), int(numbers["full"]), numbers["share"],
-        numbers["speed"] if "speed" in said else None, bool(numbers["agent"]),
+        numbers["speed"] if "speed" in said else None, bool(numbers["agent"]), bool(numbers["pageable"]),
     )  # fmt: skip
 
 
@@ -78,13 +84,15 @@ def at_once(machine: Topology, flows: Sequence[LinkFlow]) -> CopyTime:
     return CopyTime(max(flow.latency for flow in flows), max(slowest, *(1.0 / flow.rate for flow in flows)))
 
 
-def host_flows(machine: Topology, gpus: int, back: bool = False) -> list[LinkFlow]:
+def host_flows(machine: Topology, gpus: int, back: bool = False, pageable: bool = False) -> list[LinkFlow]:
     """Of each GPU of a node to the memory of its socket, or from there."""
-    flows = []
+    flows, host = [], machine.profile(machine.gpus[0]).host
+    most = (host.pageable_h2d if back else host.pageable_d2h).value / 1e9 if pageable else math.inf
     for gpu in machine.gpus[:gpus]:
         ends = (gpu, routes.nearest(machine, gpu, "socket"))
         route = routes.between(machine, *(reversed(ends) if back else ends))
-        flows.append(max(transfers.flows(machine, route, 1 << 30), key=lambda part: part.size))
+        flow = max(transfers.flows(machine, route, 1 << 30), key=lambda part: part.size)
+        flows.append(flow._replace(rate=min(flow.rate, most)))
     return flows
 
 
@@ -142,7 +150,7 @@ class CheckpointCosts:
     def of(self, nodes: int, all_nodes: int) -> CheckpointCost:
         """A job of so many nodes, of at most `all_nodes`.  Raises GpusimError for copies that do not fit a host."""
         said, part = self.words, self.state / nodes / self.gpus
-        out, back = (at_once(self.machine, host_flows(self.machine, self.gpus, back)) for back in (False, True))
+        out, back = (at_once(self.machine, host_flows(self.machine, self.gpus, back, said.pageable)) for back in (False, True))
         apart = all_nodes > 1 or said.copies
         over = at_once(self.machine, network_flows(self.machine, self.gpus)) if apart else CopyTime(0.0, 0.0)
         stored = max(self.state / self.storage, over(part))

@@ -106,7 +106,7 @@ def _kind(word: str, between: float, where: FailureContext) -> FailureKind:
         if key not in OPTIONS[name]:
             raise GpusimError(f"a failing {name} has no '{key}'", hint=suggest(key, OPTIONS[name]) or ", ".join(OPTIONS[name]))
     said = {key: _value(name, key, text) for key, text in texts.items() if key != "then"}
-    times = {"detect": said.get("detect", where.detect), "repair": said.get("repair", where.repair)}
+    times: dict[str, Any] = {"detect": said.get("detect", where.detect), "repair": said.get("repair", where.repair)}
     made: dict[str, Any] = {
         "gpu": {"each": float(where.gpus), "effect": "lose_node"},
         "node": {"each": 1.0, "effect": "lose_node", "host_lost": True},

@@ -120,7 +120,7 @@ def _simulated(trace: Trace, parallel: str, machine: str, fault: Fault, beside: 
     layout = _layout(parallel, len(collectives.machine.gpus), machine)
     done = simulated_ranks(
         trace, collectives, layout, PACKED, SHIPPED, slower={}, memory=lambda footprint: _ROOM,
-        host_memory=lambda footprint: None, share=sharing.WORDS, fold=len(collectives.machine.gpus) > ALL, beside=beside,
+        host_memory=lambda footprint: None, share=",".join(sharing.WORDS), fold=len(collectives.machine.gpus) > ALL, beside=beside,
     )  # fmt: skip
     if not done.finished:
         raise GpusimError(f"the program does not fit the GPUs of '{machine}' as {layout}", hint="another --parallel")
