@@ -1,7 +1,8 @@
-"""The figure of a question about long trainings: effective time over one axis, a line for each value of the next."""
+"""What is kept of long trainings: the log of a run with its page, and the figure of a question."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gpusim.base.errors import UnitError
+from gpusim.base.files import write_json, write_text
 from gpusim.base.units import TIME, parse
+from gpusim.engine.failures import tables as t
+from gpusim.engine.failures.run import FailingRun
+from gpusim.show.page.single import write_single_page
 from gpusim.show.panels import logarithmic
 from gpusim.show.style import canvas, headline, looks, save, styled
+from gpusim.show.values.failures_in_time import failures_in_time
+from gpusim.studies.failures.answer import LongRunAnswer
 from gpusim.studies.failures.questions import TrainingQuestion
 from gpusim.studies.serving.folder import save_rows
 
@@ -29,6 +36,40 @@ def save_rows_and_figure(asked: TrainingQuestion, rows: Rows, folder: Path) -> l
     save_rows(rows, path)
     there = [row for row in rows if EFFECTIVE in row]
     return [path, *save(draw(asked, there), folder / "failures")] if there else [path]
+
+
+def save_answer(found: LongRunAnswer, answer: str, folder: Path) -> list[Path]:
+    """failures.json, and of the first run log.csv (s; what happened) and report.html (over time), into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    run, values = found.first(), found.values()
+    write_json(folder / "failures.json", values)
+    write_text(folder / "log.csv", "\n".join(["seconds,record,node,cause,progress_s,nodes,lost_s", *_lines(run)]) + "\n")
+    rows, left = failures_in_time(run)
+    spec = found.run.spec
+    question = f"How long does {spec.work} of training take on {spec.machine}, which fails?"
+    table = [{"of the time [h]": name, "mean": f"{values[f'{name}_h']:,.5g}"} for name in ("total", *t.PHASES, "lost")]
+    page = write_single_page(folder, "long run", question, answer, table, rows, left=left)
+    return [folder / "failures.json", folder / "log.csv", page]
+
+
+def _lines(run: FailingRun) -> Iterator[str]:
+    """A record each: when, what, of which node, why or where to, work done so far, nodes in use, work lost."""
+    for row in run.records():
+        kind, value, node = int(row["kind"]), float(row["value"]), int(row["node"])
+        nodes = f"{value:.0f}" if kind in (t.BEGAN, t.SHRUNK, t.GROWN) else ""
+        lost = f"{value / 1e9:.9f}" if kind == t.RECOVERED else ""
+        cause = _cause(kind, int(row["cause"]), run)
+        yield (f"{row['t'] / 1e9:.9f},{t.RECORDS[kind]},{node if node >= 0 else ''},{cause},{row['progress'] / 1e9:.9f},"
+               f"{nodes},{lost}")  # fmt: skip
+
+
+def _cause(kind: int, cause: int, run: FailingRun) -> str:
+    """In words: the kind of a failure, a phase, or a level."""
+    if cause < 0:
+        return ""
+    if kind == t.FAILED:
+        return f'"{run.kinds[cause].name}"'
+    return t.PHASES[cause] if kind == t.BEGAN else t.LEVELS[cause]
 
 
 @styled

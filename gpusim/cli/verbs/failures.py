@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -51,7 +51,7 @@ def verb(
     runs: Annotated[int, typer.Option(help="Runs at a time, with failures of their own.", min=1)] = 200,
     seed: Annotated[int, typer.Option(help="Of the failures.", min=0)] = 0,
     use: Use = None,
-    out: Annotated[Path | None, output("A folder for failures.json and log.csv, or for a question's rows and figure.")] = None,
+    out: Annotated[Path | None, output("A folder for numbers, the log of a run and its page, or rows and a figure.")] = None,
     json: Json = False,
 ) -> None:
     """How long a training run takes on machines that fail, and how often to save it."""
@@ -72,6 +72,12 @@ def verb(
         emit_json(found.values())
     else:
         _show(found)
+    if out is not None:
+        from gpusim.show.failures import save_answer
+
+        written = save_answer(found, _sentence(found.values()), out)
+        if not json:
+            typer.echo(f"{out}: {', '.join(path.name for path in written)}")
 
 
 def answer_question(word: str, out: Path | None, *, json: bool = False) -> None:
@@ -110,13 +116,17 @@ def _show(found: LongRunAnswer) -> None:
     typer.echo("")
     emit([{"": said, "[h]": v[f"{name}_h"], "of all": v[f"{name}_h"] / v["total_h"]} for name, said in _PHASES.items()])
     typer.echo("")
-    typer.echo(
+    typer.echo(_sentence(v))
+    if v["short_h"] > max(0.5 * (v["total_h"] - v["work_h"]), 0.01 * v["total_h"]):
+        typer.echo("Most of what is lost is waiting for nodes: try --spare, or --least with fewer nodes.")
+
+
+def _sentence(v: dict[str, Any]) -> str:
+    return (
         f"{v['work_h']:,.5g} h of work take {v['total_h']:,.5g} h (+- {v['total_half_h']:.2g}, {v['runs']:,} "
         f"run{'s' if v['runs'] > 1 else ''}): {v['effective']:.2%} of the time is work that counts. {v['interruptions']:.1f} "
         f"interruptions, {v['lost_h']:.3g} h of work done twice."
     )
-    if v["short_h"] > max(0.5 * (v["total_h"] - v["work_h"]), 0.01 * v["total_h"]):
-        typer.echo("Most of what is lost is waiting for nodes: try --spare, or --least with fewer nodes.")
 
 
 def _time(seconds: float) -> str:

@@ -12,6 +12,7 @@ from numba import types
 from gpusim.base.compiled import entry, kernel, outlined
 from gpusim.engine.failures.tables import (
     ASK,
+    BEGAN,
     BLOCKED,
     COMPUTING,
     COPYING,
@@ -33,6 +34,7 @@ from gpusim.engine.failures.tables import (
     REACHED,
     RECOVERED,
     SAFE,
+    SENT,
     SHORT,
     SHRINK,
     SHRUNK,
@@ -43,7 +45,7 @@ from gpusim.engine.failures.tables import (
     LongRun,
 )
 
-MOST_DRAWS, MOST_ROWS = 4, 8  # that one event uses
+MOST_DRAWS, MOST_ROWS = 4, 10  # that one event uses
 
 
 @kernel
@@ -165,6 +167,7 @@ def begin_flush(s: LongRun, level: int) -> None:
     """What has been copied goes on to neighbours or to storage."""
     c = s.course[0]
     c.flush_to, c.flush_ends = level, c.now + round(s.size[c.used].flush[level] * size_of(s))
+    note(s, SENT, -1, level, float(c.flush_ends))
 
 
 @kernel
@@ -457,6 +460,7 @@ def run_until(s: LongRun, until: int) -> int:
             pass_time(s, until)
             return REACHED
         pass_time(s, at)
+        was = c.phase
         if c.flush_ends == at:
             flushed(s)
         elif c.slow_ends == at:
@@ -469,5 +473,7 @@ def run_until(s: LongRun, until: int) -> int:
             repaired(s)
         else:
             fail(s)
+        if c.phase != was:
+            note(s, BEGAN, -1, c.phase, float(c.used))
 
 

@@ -355,12 +355,17 @@ def repeated(
     return Runs(tuple(courses))
 
 
+def first_seed(seed: int) -> int:
+    """Of the first run of `repeated`; each further one has the next."""
+    return seed * 1_000_003
+
+
 def _each(
     job: Job, cost: CheckpointCost, kinds: Sequence[FailureKind], policy: CheckpointPolicy, seed: int
 ) -> Iterator[Course]:
     one = FailingRun(job, cost, kinds, policy)
     for number in count():
-        one.begin(seed * 1_000_003 + number)
+        one.begin(first_seed(seed) + number)
         one.advance()
         yield one.course()
 

@@ -91,8 +91,9 @@ COURSE = record(
      ("log_on", i8), ("logged", i8)]
 )  # fmt: skip
 
-# Records of the log.
-FAILED, RECOVERED, TAKEN, SAFE, SHRUNK, GROWN, RAN_SHORT, ENDED = range(8)
+# Records of the log.  BEGAN: a phase (cause); SENT: a copy is on its way to a level (cause) until `value`, ns.
+FAILED, RECOVERED, TAKEN, SAFE, SHRUNK, GROWN, RAN_SHORT, ENDED, BEGAN, SENT = range(10)
+RECORDS = ("failed", "recovered", "taken", "safe", "shrunk", "grown", "ran_short", "ended", "began", "sent")
 ROW = record([("t", i8), ("kind", i8), ("node", i8), ("cause", i8), ("progress", f8), ("value", f8)])
 
 

@@ -118,9 +118,10 @@ def with_fault(machine: Topology, fault: Fault) -> Topology:
 def _simulated(trace: Trace, parallel: str, machine: str, fault: Fault, beside: tuple[LinkFlow, ...]) -> float:
     collectives = _collectives(machine, fault)
     layout = _layout(parallel, len(collectives.machine.gpus), machine)
+    many = len(collectives.machine.gpus) > ALL
     done = simulated_ranks(
         trace, collectives, layout, PACKED, SHIPPED, slower={}, memory=lambda footprint: _ROOM,
-        host_memory=lambda footprint: None, share=",".join(sharing.WORDS), fold=len(collectives.machine.gpus) > ALL, beside=beside,
+        host_memory=lambda footprint: None, share=",".join(sharing.WORDS), fold=many, beside=beside,
     )  # fmt: skip
     if not done.finished:
         raise GpusimError(f"the program does not fit the GPUs of '{machine}' as {layout}", hint="another --parallel")
