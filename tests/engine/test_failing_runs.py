@@ -12,6 +12,7 @@ import pytest
 from gpusim.base.errors import GpusimError
 from gpusim.engine.failures import tables as t
 from gpusim.engine.failures.run import CheckpointCost, Course, FailingRun, FailureKind, Job, ToldFailure, repeated
+from gpusim.engine.failures.together import SharedSpares
 from gpusim.policies.forms import CheckpointPolicy
 from gpusim.policies.intervals import CheckpointView, daly, expected_time, young
 from gpusim.policies.registry import get
@@ -165,6 +166,57 @@ def test_a_job_that_shrinks_has_the_pace_and_the_costs_of_its_nodes() -> None:
     assert found.total == (50 + 5 + 160 + 16) * S
     beside = CheckpointCost(stop=1 * S, to_storage=50 * S, host=True, speed=(1.0, 0.9))
     assert course(Job(work=200 * S), beside, 100).total == (100 + 1 + 50 + 55 + 1 + 50) * S  # 45 s of work beside the flush
+
+
+@pytest.mark.hand_worked
+def test_neighbours_get_their_copies_again_where_memory_is_balanced_anew() -> None:
+    cost = CheckpointCost(stop=1 * S, to_peers=4 * S, host=True, copies=1, each=0, load=(1 * S, 3 * S, 30 * S), rebalance=True)
+    job = Job(work=300 * S, nodes=4, spare=4, restart=10 * S)
+    # Node 2 fails at 150 and is replaced; back at 168, its neighbour's copy arrives at 172, before node 1 fails.
+    late = course(job, cost, 100, (150, "gpu", 2), (175, "gpu", 1))
+    assert late.scratch == 0 and late.loads["peers"] == 2
+    early = course(job, cost, 100, (150, "gpu", 2), (171, "gpu", 1))
+    assert early.scratch == 1
+
+
+def shared(spare: int, *jobs: tuple[float, tuple[tuple[float, str, int], ...]], **more: float) -> list[Course]:
+    """Jobs of two nodes and so many s of work, each with a log of failures."""
+    runs = []
+    for work, log in jobs:
+        told = [ToldFailure(round(at * S), kind, node) for at, kind, node in log]
+        runs.append(FailingRun(Job(work=work * S, nodes=2, **more), SYNC, (GPU, PROGRAM), every(1000), told=told))
+    together = SharedSpares(runs, spare)
+    assert together.advance()
+    return [run.course() for run in runs]
+
+
+@pytest.mark.hand_worked
+def test_jobs_share_spare_nodes() -> None:
+    # The first takes the only spare node at 50; the second has one node from 60 on, and waits until one of 1050 comes back.
+    first, second = shared(1, (100, ((50, "gpu", 0),)), (100, ((60, "gpu", 1),)))
+    assert first.spent["short"] == 0 and first.total == (50 + 5 + 100 + 10) * S
+    # At 165 the first job has ended, and its two nodes stand by: the second begins again then.
+    assert second.spent["short"] == (165 - 60) * S and second.total == (165 + 100 + 10) * S
+    both = shared(2, (100, ((50, "gpu", 0),)), (100, ((60, "gpu", 1),)))
+    assert [each.spent["short"] for each in both] == [0, 0]
+    # Neither can end: a node of the first comes back at 1010, that of the second at 1020.
+    waiting = shared(0, (100, ((10, "gpu", 0),)), (100, ((20, "gpu", 0),)))
+    assert [each.spent["short"] for each in waiting] == [1000 * S, 1000 * S]
+    alone = course(Job(work=100 * S, nodes=2), SYNC, 1000, (10, "gpu", 0))
+    assert waiting[0].total == alone.total
+    with pytest.raises(GpusimError, match="none of their own"):
+        SharedSpares([FailingRun(Job(work=S, nodes=2, spare=1), SYNC, (GPU,), every(10))], 1)
+
+
+@pytest.mark.agreement
+def test_a_job_that_shares_with_no_other_is_as_it_is_alone() -> None:
+    kinds = [FailureKind(name="gpu", between=900 * S, each=8.0, effect="lose_node", detect=5 * S, repair=400 * S)]
+    job = Job(work=20_000 * S, nodes=3, restart=30 * S, least=2)
+    alone = FailingRun(replace(job, spare=2), SYNC, kinds, every(60), seed=5)
+    alone.advance()
+    run = FailingRun(job, SYNC, kinds, every(60), seed=5)
+    assert SharedSpares([run], 2).advance()
+    assert run.course() == alone.course() and alone.course().interruptions > 20
 
 
 @pytest.mark.hand_worked

@@ -21,6 +21,7 @@ from gpusim.engine.cluster.events import EventRun
 from gpusim.engine.cluster.rounds import RoundRun
 from gpusim.engine.failures import tables as failing
 from gpusim.engine.failures.run import CheckpointCost, FailingRun, FailureKind, Job
+from gpusim.engine.failures.together import SharedSpares
 from gpusim.engine.run.coupled import Coupled
 from gpusim.engine.run.simulate import prepared
 from gpusim.engine.serving import tables as serving
@@ -151,6 +152,22 @@ def failing_run() -> FailingRun:
     cost = CheckpointCost(stop=4 * S, to_peers=3 * S, to_storage=20 * S, host=True, copies=1, each=3, load=load)
     job = Job(work=20_000 * S, nodes=6, spare=1, least=4, restart=30 * S)
     return FailingRun(job, cost, kinds, get("checkpoint", "adaptive"), seed=5, log=True)
+
+
+def sharing_jobs() -> SharedSpares:
+    kinds = [FailureKind(name="gpu", between=900 * S, each=8.0, effect="lose_node", detect=5 * S, repair=2000 * S)]
+    cost = CheckpointCost(stop=4 * S, load=(0.0, 0.0, 9 * S))
+    job = Job(work=20_000 * S, nodes=3, least=2, restart=30 * S)
+    return SharedSpares([FailingRun(job, cost, kinds, get("checkpoint", "daly"), seed=seed) for seed in (1, 2, 3)], 2)
+
+
+def of_sharing(jobs: SharedSpares) -> Any:
+    assert jobs.advance()
+    return [run.course() for run in jobs.runs]
+
+
+def test_jobs_that_share_spare_nodes() -> None:
+    interrupted(sharing_jobs, lambda jobs, until: jobs.advance(until), of_sharing, round(9000 * S))
 
 
 def of_failing(run: FailingRun) -> Any:

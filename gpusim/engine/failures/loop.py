@@ -39,6 +39,7 @@ from gpusim.engine.failures.tables import (
     SHRINK,
     SHRUNK,
     SLOW,
+    STEPPED,
     STORAGE,
     STUCK,
     TAKEN,
@@ -264,6 +265,8 @@ def restart(s: LongRun, waited: float) -> None:
 def man(s: LongRun, waited: float) -> None:
     """Spare nodes take the places of those that are gone; too few: the job shrinks, or waits for repairs."""
     c, job = s.course[0], s.job[0]
+    c.used += c.held
+    c.held = 0
     wanted = min(job.nodes - c.used, c.spare)
     c.used += wanted
     c.spare -= wanted
@@ -274,10 +277,9 @@ def man(s: LongRun, waited: float) -> None:
             c.used = fewer
             note(s, SHRUNK, -1, -1, float(fewer))
         else:
-            c.spare += c.used
-            c.used = 0
+            c.held, c.used = c.used, 0
             c.phase, c.ends = SHORT, NEVER
-            note(s, RAN_SHORT, -1, -1, float(c.spare))
+            note(s, RAN_SHORT, -1, -1, float(c.held))
             return
     restart(s, waited)
 
@@ -409,7 +411,14 @@ def repaired(s: LongRun) -> None:
             c.spare += 1
         else:
             i += 1
-    if c.phase == SHORT and c.spare >= min(job.nodes, job.least):
+    offer(s)
+
+
+@outlined
+def offer(s: LongRun) -> None:
+    """Spare nodes are there, of which a job that waits takes what it needs."""
+    c, job = s.course[0], s.job[0]
+    if c.phase == SHORT and c.held + c.spare >= min(job.nodes, job.least):
         man(s, 0.0)
 
 
@@ -433,6 +442,9 @@ def end_phase(s: LongRun) -> None:
     elif c.phase == DOWN:
         s.gone[:] = 0
         c.begun = c.now
+        if s.job[0].rebalance and c.progress > 0.0 and c.flush_ends == NEVER and s.hollow.any():
+            c.flushed, c.then = c.progress, 0
+            begin_flush(s, PEERS)
         compute(s)
 
 
@@ -475,5 +487,28 @@ def run_until(s: LongRun, until: int) -> int:
             fail(s)
         if c.phase != was:
             note(s, BEGAN, -1, c.phase, float(c.used))
+        if s.job[0].shared:
+            return STEPPED
+
+
+@entry(types.int64(LONG_RUN))
+def next_event(s: LongRun) -> int:
+    """When something happens next, ns; NEVER: nothing does."""
+    c = s.course[0]
+    if c.done or (c.asked and c.phase == COMPUTING):
+        return int(c.now)
+    return int(min(phase_ends(s), next_repair(s), failure_at(s), c.flush_ends, c.slow_ends))
+
+
+@entry(types.int64(LONG_RUN, types.int64))
+def offered(s: LongRun, now: int) -> int:
+    """A job that waits takes the nodes that it needs, where there are as many; how many are left."""
+    c = s.course[0]
+    pass_time(s, now)
+    was = c.phase
+    offer(s)
+    if c.phase != was:
+        note(s, BEGAN, -1, c.phase, float(c.used))
+    return int(c.spare)
 
 

@@ -66,6 +66,7 @@ class CheckpointCost:
     copies        neighbours that each keep a copy of a node's part
     each          every so many checkpoints one goes to storage; 0: only the last
     full, share   every so many are whole, the others write so large a share
+    rebalance     neighbours get the copies again that a failure has taken, as soon as the program runs
     speed         of the work while a copy is on its way: to neighbours, to storage
     join          until a node that joins has its part of the state
     fewer         the same of a job that has shrunk, by its nodes
@@ -78,6 +79,7 @@ class CheckpointCost:
     host: bool = False
     agent: bool = False
     copies: int = 0
+    rebalance: bool = False
     each: int = 1
     full: int = 1
     share: float = 1.0
@@ -191,7 +193,7 @@ class FailingRun:
         row["work"], row["nodes"], row["least"], row["unit"] = job.work, job.nodes, job.least or job.nodes, job.unit
         row["gpus"], row["margin"], row["restart"] = job.gpus, job.margin, job.restart
         row["each"], row["full"], row["share"], row["host"] = cost.each, cost.full, cost.share, cost.host
-        row["agent"], row["copies"] = cost.agent, cost.copies
+        row["agent"], row["copies"], row["rebalance"] = cost.agent, cost.copies, cost.rebalance
         row["asks"] = self.policy.name in ("adaptive",) or not self.policy.entry.builtin
         _fill_sizes(self.tables.size, job, cost)
         for kind, to in zip(self.kinds, self.tables.failure, strict=False):
@@ -199,6 +201,11 @@ class FailingRun:
             to["effect"], to["host_lost"], to["detect"] = EFFECTS[kind.effect], kind.host_lost, kind.detect
             to["repair"] = min(kind.repair, float(NEVER))
             to["speed"], to["lasts"], to["bytes"] = kind.speed, min(kind.lasts, float(NEVER)), kind.bytes
+
+    def share(self, nodes: int) -> None:
+        """Its spare nodes are those of several jobs, which have so many nodes together; `together` tells it how many there are."""
+        self.tables = self.tables._replace(repairs=np.zeros(nodes + 1, np.int64))
+        self.tables.job["shared"] = 1
 
     def begin(self, seed: int) -> None:
         """From the start, with the failures of this seed."""
@@ -220,7 +227,10 @@ class FailingRun:
         return int(self.tables.course["now"][0])
 
     def advance(self, until: int = NEVER - 1) -> int:
-        """Goes on up to `until` ns; REACHED or FINISHED.  Raises GpusimError where the work will never end."""
+        """Goes on up to `until` ns; REACHED or FINISHED, of a job that shares spare nodes STEPPED after each event.
+
+        Raises GpusimError where the work will never end.
+        """
         while True:
             reason = int(direct(run_until)(self.tables, until))
             if reason == t.DRAWS:

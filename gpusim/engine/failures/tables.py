@@ -20,8 +20,8 @@ i1, i8, f8 = np.int8, np.int64, np.float64
 NEVER = 1 << 62
 
 # Why `run_until` came back: the time is reached; the work is done and safe; more random numbers are wanted; the checkpoint
-# policy is to be asked; the log is full; there will never again be nodes enough; more slow components than rows.
-REACHED, FINISHED, DRAWS, ASK, LOG_FULL, STUCK, CROWDED = range(7)
+# policy is to be asked; the log is full; there will never again be nodes enough; more slow components than rows; one event of a job that shares nodes.
+REACHED, FINISHED, DRAWS, ASK, LOG_FULL, STUCK, CROWDED, STEPPED = range(8)
 
 # What the job does; the accounts of time are in this order.
 COMPUTING, COPYING, BLOCKED, DOWN, SHORT = range(5)
@@ -43,7 +43,8 @@ JOB = record(
      ("each", i8),                      # every so many checkpoints one goes to storage, and the last of all
      ("full", i8), ("share", f8),       # every so many are whole; of the others' bytes so large a share is written
      ("host", i8), ("agent", i8),       # a copy stays in the nodes' memory; it outlives the program
-     ("copies", i8),                    # neighbours that keep a copy of each node's part
+     ("copies", i8), ("rebalance", i8),  # neighbours that keep a copy of each node's part; they get it again after a failure
+     ("shared", i8),                    # its spare nodes are other jobs' too
      ("restart", f8),                   # ns: placing and starting the program
      ("margin", f8),                    # bytes of a GPU's memory that the program does without
      ("asks", i8)]                      # the checkpoint policy is asked whenever the job begins to compute, else once
@@ -80,7 +81,7 @@ COURSE = record(
      ("taken", i8), ("since_full", i8), ("chain", i8),  # so far; since the whole one; `since_full` of that in storage
      ("saved", (f8, (3,))), ("flushed", f8),    # work in the latest checkpoint of each level, -1: none; in that under way
      ("flush_ends", i8), ("flush_to", i8), ("then", i8),  # NEVER: none; level; it goes on to storage
-     ("used", i8), ("spare", i8), ("broken", i8),
+     ("used", i8), ("held", i8), ("spare", i8), ("broken", i8),  # nodes: at work; of a job that waits; that stand by; repaired
      ("left", f8),                              # hazard until the next failure
      ("speed", f8), ("slow", i8), ("slow_ends", i8),  # of the slowest node; slow nodes; when the first of them is well
      ("begun", i8),                             # when the program began to run

@@ -27,6 +27,7 @@ class CheckpointWords:
 
     speed     of the work while a copy is on its way; None: the machine says it
     pageable  the host's copy is not pinned (shared memory, ordinary tensors): the driver stages it
+    rebalance  after a failure the copies in neighbours' memory are spread anew over the nodes that there are
     """
 
     name: str
@@ -37,6 +38,7 @@ class CheckpointWords:
     speed: float | None = None
     agent: bool = False
     pageable: bool = False
+    rebalance: bool = False
 
 
 def words(text: str) -> CheckpointWords:
@@ -45,7 +47,7 @@ def words(text: str) -> CheckpointWords:
     if name not in CHECKPOINTS:
         raise GpusimError(f"there is no checkpoint '{name}'", hint=suggest(name, CHECKPOINTS) or ", ".join(CHECKPOINTS))
     numbers = {"copies": 1.0 if name == "peers" else 0.0, "each": 10.0 if name == "peers" else 1.0, "full": 1.0, "share": 1.0,
-               "speed": 1.0, "agent": 0.0, "pageable": 0.0}  # fmt: skip
+               "speed": 1.0, "agent": 0.0, "pageable": 0.0, "rebalance": 0.0}  # fmt: skip
     for key, value in said.items():
         if key not in numbers:
             raise GpusimError(f"a {name} checkpoint has no '{key}'", hint=suggest(key, numbers))
@@ -62,7 +64,7 @@ def words(text: str) -> CheckpointWords:
             raise GpusimError(f"{key} of a checkpoint is {numbers[key]:g}", hint=f"a whole number, {least} or more")
     return CheckpointWords(
         name, int(numbers["copies"]), int(numbers["each"]), int(numbers["full"]), numbers["share"],
-        numbers["speed"] if "speed" in said else None, bool(numbers["agent"]), bool(numbers["pageable"]),
+        numbers["speed"] if "speed" in said else None, bool(numbers["agent"]), bool(numbers["pageable"]), bool(numbers["rebalance"]),
     )  # fmt: skip
 
 
@@ -162,7 +164,7 @@ class CheckpointCosts:
         return CheckpointCost(
             stop=out(part), to_peers=to_peers, to_storage=stored,
             load=(back(part), over(part) + back(part) if said.name == "peers" else back(part), stored + back(part)), host=True,
-            agent=said.agent, copies=said.copies, each=said.each, full=said.full, share=said.share, join=over(part),
+            agent=said.agent, copies=said.copies, rebalance=said.rebalance and said.copies > 0, each=said.each, full=said.full, share=said.share, join=over(part),
             speed=(said.speed or 1.0,) * 2,
         )  # fmt: skip
 
