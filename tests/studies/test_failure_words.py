@@ -148,6 +148,8 @@ def test_a_host_that_leaks_ends_the_program_again_and_again() -> None:
         ({"storage": "fast"}, "storage: "),
         ({"storage": "0 GB/s"}, "takes no checkpoint"),
         ({"checkpoint": "peers(copies=1.5)"}, "copies of a checkpoint is 1.5"),
+        ({"checkpoint": "sync(copies=2)"}, "a sync checkpoint has no 'copies'"),
+        ({"checkpoint": "peers(copies=0)"}, "copies of a checkpoint is 0"),
         ({"checkpoint": "peers(each=-1)"}, "each of a checkpoint is -1"),
         ({"least": 9}, "cannot go on with 9"),
         ({"unit": 0}, "needs work to do"),

@@ -72,7 +72,7 @@ def test_a_log_of_failures_makes_one_run(tmp_path: Path) -> None:
         ({"state": "1 PB"}, "do not fit the 32 GPUs"),
         ({"storage": ""}, "nothing says how fast the storage"),
         ({"checkpoint": "two_phases"}, "there is no checkpoint 'two_phases'"),
-        ({"checkpoint": "sync(copies=x)"}, "'x' is no number for copies"),
+        ({"checkpoint": "peers(copies=x)"}, "'x' is no number for copies"),
         ({"checkpoint": "two_phase(speed=2)"}, "speed of a checkpoint is 2"),
         ({"checkpoint": "peers", "machine": "hgx-h100"}, "there are no neighbours"),
         ({"failures": "gpu"}, "says no failures"),

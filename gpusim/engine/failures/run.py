@@ -203,7 +203,7 @@ class FailingRun:
             to["speed"], to["lasts"], to["bytes"] = kind.speed, min(kind.lasts, float(NEVER)), kind.bytes
 
     def share(self, nodes: int) -> None:
-        """Its spare nodes are those of several jobs, which have so many nodes together; `together` tells it how many there are."""
+        """Its spare nodes are those of several jobs, which have so many nodes in all."""
         self.tables = self.tables._replace(repairs=np.zeros(nodes + 1, np.int64))
         self.tables.job["shared"] = 1
 

@@ -20,7 +20,8 @@ i1, i8, f8 = np.int8, np.int64, np.float64
 NEVER = 1 << 62
 
 # Why `run_until` came back: the time is reached; the work is done and safe; more random numbers are wanted; the checkpoint
-# policy is to be asked; the log is full; there will never again be nodes enough; more slow components than rows; one event of a job that shares nodes.
+# policy is to be asked; the log is full; there will never again be nodes enough; more slow components than rows; an event is
+# over, of a job that shares its spare nodes.
 REACHED, FINISHED, DRAWS, ASK, LOG_FULL, STUCK, CROWDED, STEPPED = range(8)
 
 # What the job does; the accounts of time are in this order.

@@ -18,7 +18,7 @@ from gpusim.engine.failures.tables import NEVER
 
 
 class SharedSpares:
-    """Runs that have not begun, and so many nodes that stand by for all of them.  Raises GpusimError for runs with their own."""
+    """Runs that have not begun, and nodes that stand by for all.  Raises GpusimError for runs with some of their own."""
 
     def __init__(self, runs: Sequence[FailingRun], spare: int) -> None:
         if any(run.job.spare for run in runs):

@@ -17,6 +17,12 @@ from gpusim.machine.topology.transfers import LinkFlow
 from gpusim.studies.failures.steps import StepTimes
 
 CHECKPOINTS = ("sync", "two_phase", "peers")
+_BESIDE = ("two_phase", "peers")
+PARAMETERS: dict[str, tuple[float, tuple[str, ...]]] = {
+    "full": (1.0, CHECKPOINTS), "share": (1.0, CHECKPOINTS), "each": (1.0, _BESIDE), "speed": (1.0, _BESIDE),
+    "agent": (0.0, _BESIDE), "pageable": (0.0, _BESIDE), "copies": (1.0, ("peers",)), "rebalance": (0.0, ("peers",)),
+}  # fmt: skip
+"""What may stand in the brackets: its default, of which kinds."""
 ENDLESS = 1e15
 """Bytes of a copy that is on its way as long as a step is watched."""
 
@@ -46,26 +52,25 @@ def words(text: str) -> CheckpointWords:
     name, said = split(text, "a kind of checkpoint")
     if name not in CHECKPOINTS:
         raise GpusimError(f"there is no checkpoint '{name}'", hint=suggest(name, CHECKPOINTS) or ", ".join(CHECKPOINTS))
-    numbers = {"copies": 1.0 if name == "peers" else 0.0, "each": 10.0 if name == "peers" else 1.0, "full": 1.0, "share": 1.0,
-               "speed": 1.0, "agent": 0.0, "pageable": 0.0, "rebalance": 0.0}  # fmt: skip
+    numbers = {key: value for key, (value, kinds) in PARAMETERS.items() if name in kinds}
+    numbers |= {"each": 10.0} if name == "peers" else {}
     for key, value in said.items():
         if key not in numbers:
-            raise GpusimError(f"a {name} checkpoint has no '{key}'", hint=suggest(key, numbers))
+            raise GpusimError(f"a {name} checkpoint has no '{key}'", hint=suggest(key, numbers) or ", ".join(numbers))
         try:
             numbers[key] = float(value)
         except ValueError:
             raise GpusimError(f"'{value}' is no number for {key}", hint=f"write {key}={numbers[key]:g}") from None
-    for key in ("share", "speed"):
-        if not 0 < numbers[key] <= 1:
-            raise GpusimError(f"{key} of a checkpoint is {numbers[key]:g}", hint="a share above 0, 1 at most")
-    for key in ("copies", "each", "full"):
-        if numbers[key] < (key == "full") or numbers[key] % 1:
-            least = int(key == "full")
-            raise GpusimError(f"{key} of a checkpoint is {numbers[key]:g}", hint=f"a whole number, {least} or more")
-    return CheckpointWords(
-        name, int(numbers["copies"]), int(numbers["each"]), int(numbers["full"]), numbers["share"],
-        numbers["speed"] if "speed" in said else None, bool(numbers["agent"]), bool(numbers["pageable"]), bool(numbers["rebalance"]),
-    )  # fmt: skip
+    for key, value in numbers.items():
+        if key in ("share", "speed") and not 0 < value <= 1:
+            raise GpusimError(f"{key} of a checkpoint is {value:g}", hint="a share above 0, 1 at most")
+        if key in ("copies", "each", "full") and (value < (key != "each") or value % 1):
+            hint = f"a whole number, {int(key != 'each')} or more"
+            raise GpusimError(f"{key} of a checkpoint is {value:g}", hint=hint)
+    whole = {key: int(numbers[key]) for key in ("copies", "each", "full") if key in numbers}
+    flags = {key: bool(numbers[key]) for key in ("agent", "pageable", "rebalance") if key in numbers}
+    speed = numbers["speed"] if "speed" in said else None
+    return CheckpointWords(name, share=numbers["share"], speed=speed, **whole, **flags)
 
 
 @dataclass(frozen=True)
@@ -164,8 +169,8 @@ class CheckpointCosts:
         return CheckpointCost(
             stop=out(part), to_peers=to_peers, to_storage=stored,
             load=(back(part), over(part) + back(part) if said.name == "peers" else back(part), stored + back(part)), host=True,
-            agent=said.agent, copies=said.copies, rebalance=said.rebalance and said.copies > 0, each=said.each, full=said.full, share=said.share, join=over(part),
-            speed=(said.speed or 1.0,) * 2,
+            agent=said.agent, copies=said.copies, rebalance=said.rebalance, each=said.each, full=said.full, share=said.share,
+            join=over(part), speed=(said.speed or 1.0,) * 2,
         )  # fmt: skip
 
     def _check_host(self, node: float) -> None:
