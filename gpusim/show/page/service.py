@@ -22,4 +22,4 @@ def write_service_page(found: ServingAnswer, answer: str, latencies: list[dict[s
     capacity = sum(
         found.service.topology.profile(gpu).memory.capacity.value for group in found.service.groups for gpu in group
     )
-    return write_single_page(folder, KEY, question, answer, latencies, rows, left=left, capacity=capacity)
+    return write_single_page(folder, KEY, question, answer, latencies, rows, title="Service", left=left, capacity=capacity)

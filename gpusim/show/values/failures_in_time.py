@@ -9,7 +9,7 @@ import numpy as np
 from gpusim.engine.failures import tables as t
 from gpusim.engine.failures.run import FailingRun
 from gpusim.results.activities import Activities, ActivityLane
-from gpusim.results.activities.rows import PHASE, STALL, SWAP_OUT, in_order, table
+from gpusim.results.activities.rows import CHECKPOINT_COPY, COMPUTING, FAILURE, in_order, table
 
 LANES = 8  # of failures that are not over: what finds none of them free is left out
 MOST = 200_000  # rows: what is later is left out
@@ -39,7 +39,8 @@ def _job(records: Any, until: int) -> Any:
     start = np.append(0, began["t"])
     rows = table(len(start))
     rows["start"], rows["end"] = start, np.append(began["t"], until)
-    rows["kind"], rows["name"] = PHASE, np.append(t.COMPUTING, began["cause"])
+    rows["name"] = np.append(t.COMPUTING, began["cause"])
+    rows["kind"] = COMPUTING + rows["name"]  # kinds are in the order of phases
     return rows[rows["end"] > rows["start"]]
 
 
@@ -49,7 +50,7 @@ def _copies(records: Any, until: int) -> Any:
     ends = np.append(sent["t"][1:], until)
     mine = sent["kind"] == t.SENT
     rows = table(int(mine.sum()))
-    rows["start"], rows["kind"], rows["lane"] = sent["t"][mine], SWAP_OUT, 1
+    rows["start"], rows["kind"], rows["lane"] = sent["t"][mine], CHECKPOINT_COPY, 1
     rows["end"] = np.minimum(ends[mine], sent["value"][mine].astype(np.int64))
     rows["name"] = len(PHASES) + sent["cause"][mine] - 1
     return rows[rows["end"] > rows["start"]]
@@ -61,7 +62,7 @@ def _failures(records: Any, run: FailingRun, until: int) -> tuple[Any, int, int]
     computes = records["t"][(records["kind"] == t.BEGAN) & (records["cause"] == t.COMPUTING)]
     following = np.append(computes, until)[np.searchsorted(computes, failed["t"], side="right")]
     rows, free, left = table(len(failed)), np.zeros(LANES, np.int64), 0
-    rows["start"], rows["kind"], rows["unit"] = failed["t"], STALL, failed["node"]
+    rows["start"], rows["kind"], rows["unit"] = failed["t"], FAILURE, failed["node"]
     for row, one, back in zip(rows, failed, following, strict=True):
         kind = run.kinds[int(one["cause"])]
         slow = int(min(one["t"] + kind.lasts, until)) if kind.effect in ("slow", "degrade") else 0
