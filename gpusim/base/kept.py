@@ -74,7 +74,8 @@ class Kept:
         if isinstance(attributes := getattr(one, "__dict__", None), dict) and not type(one).__module__.startswith(_FOREIGN):
             self._found.append((attributes, dict(attributes)))
             reached += attributes.values()
-        if slots := _slots(type(one)):
+        kind: Any = type(one)
+        if slots := _slots(kind):
             held = {name: getattr(one, name) for name in slots if hasattr(one, name)}
             self._slotted.append((one, held))
             reached += held.values()

@@ -119,8 +119,8 @@ def test_the_verb_prints_what_the_call_returns() -> None:
 
 
 def test_the_first_run_is_kept_as_a_log_and_on_a_page(tmp_path: Path) -> None:
-    found = gpusim.endure(**WORDS, work="3 d", runs=3, close=1.0, failures="gpu 200 h, slow(speed=0.9, lasts=1 h) 500 h, job 30 h",
-                          repair="2 h")  # fmt: skip
+    kinds = "gpu 200 h, slow(speed=0.9, lasts=1 h) 500 h, job 30 h"
+    found = gpusim.endure(**WORDS, work="3 d", runs=3, close=1.0, failures=kinds, repair="2 h")
     run = found.first()
     assert run.course() == found.runs.courses[0] and run.course().interruptions > 2
     shown, left = failures_in_time(run)

@@ -28,8 +28,8 @@ def failures_in_time(run: FailingRun) -> tuple[Activities, str]:
     said = f"{left:,} failures found none of {LANES} lines free and are not shown. " if left else ""
     if until < end:
         said += f"The first {until / 3.6e12:,.4g} h of {end / 3.6e12:,.4g} are shown."
-    every = (ActivityLane("job", "phase"), ActivityLane("copies", "copy engine"))
-    every += tuple(ActivityLane(f"failures {i + 1}", "fault", i) for i in range(lanes))
+    fails = (ActivityLane(f"failures {i + 1}", "fault", i) for i in range(lanes))
+    every = (ActivityLane("job", "phase"), ActivityLane("copies", "copy engine"), *fails)
     return Activities(rows, every, tuple(names), {}, {}), said.strip()
 
 

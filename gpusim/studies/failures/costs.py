@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gpusim.base.calls import split
 from gpusim.base.errors import GpusimError, suggest
@@ -47,28 +48,28 @@ class CheckpointWords:
     rebalance: bool = False
 
 
-def words(text: str) -> CheckpointWords:
+def words(word: str) -> CheckpointWords:
     """"peers(copies=2)".  Raises GpusimError."""
-    name, said = split(text, "a kind of checkpoint")
+    name, said = split(word, "a kind of checkpoint")
     if name not in CHECKPOINTS:
         raise GpusimError(f"there is no checkpoint '{name}'", hint=suggest(name, CHECKPOINTS) or ", ".join(CHECKPOINTS))
     numbers = {key: value for key, (value, kinds) in PARAMETERS.items() if name in kinds}
     numbers |= {"each": 10.0} if name == "peers" else {}
-    for key, value in said.items():
+    for key, text in said.items():
         if key not in numbers:
             raise GpusimError(f"a {name} checkpoint has no '{key}'", hint=suggest(key, numbers) or ", ".join(numbers))
         try:
-            numbers[key] = float(value)
+            numbers[key] = float(text)
         except ValueError:
-            raise GpusimError(f"'{value}' is no number for {key}", hint=f"write {key}={numbers[key]:g}") from None
+            raise GpusimError(f"'{text}' is no number for {key}", hint=f"write {key}={numbers[key]:g}") from None
     for key, value in numbers.items():
         if key in ("share", "speed") and not 0 < value <= 1:
             raise GpusimError(f"{key} of a checkpoint is {value:g}", hint="a share above 0, 1 at most")
         if key in ("copies", "each", "full") and (value < (key != "each") or value % 1):
             hint = f"a whole number, {int(key != 'each')} or more"
             raise GpusimError(f"{key} of a checkpoint is {value:g}", hint=hint)
-    whole = {key: int(numbers[key]) for key in ("copies", "each", "full") if key in numbers}
-    flags = {key: bool(numbers[key]) for key in ("agent", "pageable", "rebalance") if key in numbers}
+    whole: dict[str, Any] = {key: int(numbers[key]) for key in ("copies", "each", "full") if key in numbers}
+    flags: dict[str, Any] = {key: bool(numbers[key]) for key in ("agent", "pageable", "rebalance") if key in numbers}
     speed = numbers["speed"] if "speed" in said else None
     return CheckpointWords(name, share=numbers["share"], speed=speed, **whole, **flags)
 
