@@ -113,7 +113,7 @@ def _line(panel: Axes, rows: Rows, name: str, colour: str, marker: Any) -> None:
     fixed = sorted(filter(_fixed, rows), key=lambda row: float(row["interval [min]"]))
     x, y = [row["interval [min]"] for row in fixed], [100 - row[EFFECTIVE] for row in fixed]
     panel.errorbar(x, y, yerr=[row["+-"] for row in fixed], color=colour, marker=marker, capsize=2,
-                   elinewidth=0.8, label=name or None)  # fmt: skip
+                   elinewidth=0.8, label=name or None, gid="points")  # fmt: skip
     for row in rows:
         if not _fixed(row):
             panel.plot(row["interval [min]"], 100 - row[EFFECTIVE], marker="D", markersize=8, color=colour, fillstyle="none",
