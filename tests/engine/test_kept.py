@@ -34,7 +34,7 @@ from gpusim.policies.clusters import JobRates
 from gpusim.policies.registry import get
 from gpusim.policies.schedule.parts.running import request_table
 
-pytestmark = pytest.mark.agreement
+pytestmark = [pytest.mark.agreement, pytest.mark.slow]
 S = 1e9
 
 
@@ -142,7 +142,7 @@ def test_clusters(scheduler: str) -> None:
 
 def failing_run() -> FailingRun:
     kinds = [
-        FailureKind(name="gpu", between=900 * S, each=8.0, effect="lose_node", detect=5 * S, repair=400 * S),
+        FailureKind(name="gpu", between=9000 * S, each=8.0, effect="lose_node", detect=5 * S, repair=400 * S),
         FailureKind(name="nic", between=900 * S, effect="degrade", speed=0.8, lasts=300 * S),
         FailureKind(name="slow", between=300 * S, effect="slow", speed=0.9, lasts=2000 * S),
         FailureKind(name="rack", between=4000 * S, group=2, effect="lose_node", repair=100 * S, host_lost=True),
@@ -155,7 +155,7 @@ def failing_run() -> FailingRun:
 
 
 def sharing_jobs() -> SharedSpares:
-    kinds = [FailureKind(name="gpu", between=900 * S, each=8.0, effect="lose_node", detect=5 * S, repair=2000 * S)]
+    kinds = [FailureKind(name="gpu", between=9000 * S, each=8.0, effect="lose_node", detect=5 * S, repair=2000 * S)]
     cost = CheckpointCost(stop=4 * S, load=(0.0, 0.0, 9 * S))
     job = Job(work=20_000 * S, nodes=3, least=2, restart=30 * S)
     return SharedSpares([FailingRun(job, cost, kinds, get("checkpoint", "daly"), seed=seed) for seed in (1, 2, 3)], 2)

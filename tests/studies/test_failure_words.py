@@ -79,6 +79,7 @@ def test_faults_leave_the_links_that_they_leave() -> None:
         faults.without_wire(machine)
 
 
+@pytest.mark.slow
 @pytest.mark.agreement
 def test_a_copy_with_half_of_each_card_costs_what_cards_of_half_the_rate_cost() -> None:
     """27.6 GB/s leave a host beside each card of 47.7, more than its half: the links are shared max-min fairly."""
@@ -91,6 +92,7 @@ def test_a_copy_with_half_of_each_card_costs_what_cards_of_half_the_rate_cost() 
     assert 0.9 < to_peers < slow < 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.agreement
 def test_a_job_that_shrinks_has_steps_of_its_own() -> None:
     steps = StepTimes("llama-1b-train", "zero=3", "8 x hgx-h100")

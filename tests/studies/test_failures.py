@@ -118,6 +118,7 @@ def test_the_verb_prints_what_the_call_returns() -> None:
     assert "of the time is work that counts" in text.output and "waiting for nodes" in text.output
 
 
+@pytest.mark.slow
 def test_the_first_run_is_kept_as_a_log_and_on_a_page(tmp_path: Path) -> None:
     kinds = "gpu 200 h, slow(speed=0.9, lasts=1 h) 500 h, job 30 h"
     found = gpusim.endure(**WORDS, work="3 d", runs=3, close=1.0, failures=kinds, repair="2 h")

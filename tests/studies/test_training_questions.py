@@ -63,6 +63,7 @@ def test_a_thousand_gpus_save_beside_the_work_and_as_often_as_the_storage_takes_
     assert by["2 GB/s", "two_phase", "2 min"] < 30 < 98 < by["2 GB/s", "two_phase", "15 min"]
 
 
+@pytest.mark.slow
 def test_a_question_is_all_combinations_and_says_why_some_cannot_be(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(SMALL)
@@ -78,6 +79,7 @@ def test_a_question_is_all_combinations_and_says_why_some_cannot_be(tmp_path: Pa
     assert "Diamonds: a policy chose the interval" in " ".join(text.get_text() for text in figure.texts).replace("\n", " ")
 
 
+@pytest.mark.slow
 def test_the_verbs_answer_a_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(SMALL)
