@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gpusim.base.errors import GpusimError
-from gpusim.engine.failures.run import FailureKind
+from gpusim.engine.failures.run import FailureKind, between_interruptions
 from gpusim.machine.topology import build, faults
 from gpusim.studies.failures import costs
 from gpusim.studies.failures.answer import answer
@@ -153,6 +154,8 @@ def test_a_host_that_leaks_ends_the_program_again_and_again() -> None:
         ({"checkpoint": "sync(copies=2)"}, "a sync checkpoint has no 'copies'"),
         ({"checkpoint": "peers(copies=0)"}, "copies of a checkpoint is 0"),
         ({"checkpoint": "peers(each=-1)"}, "each of a checkpoint is -1"),
+        ({"every": "0 s"}, "leaves no time to work"),
+        ({"every": "-5 min"}, "every: '-5 min' is negative"),
         ({"least": 9}, "cannot go on with 9"),
         ({"unit": 0}, "needs work to do"),
         ({"spare": 9}, "none is left beside 9 spare ones"),
@@ -161,6 +164,20 @@ def test_a_host_that_leaks_ends_the_program_again_and_again() -> None:
 def test_what_cannot_be_is_said_in_a_sentence(words: dict[str, object], said: str) -> None:
     with pytest.raises(GpusimError, match=said):
         answer(prepare(LongRunSpec(**{**WORDS, **words})), runs=1)
+
+
+@pytest.mark.slow
+@pytest.mark.formulas
+def test_pages_that_retire_take_a_node_each_time_that_a_margin_is_used_up() -> None:
+    """A GPU loses a page every 1000 h; the node of the first that has lost five leaves, and a new one comes."""
+    words = {**WORDS, "failures": "page(bytes=64 KiB) 1000 h", "repair": "1 min", "restart": "1 s", "detect": "1 s"}
+    run = prepare(LongRunSpec(**words, margin="256 KiB", work="2000 d"))
+    drawn = np.random.default_rng(1).gamma(5.0, 1000.0, (40_000, 8)).min(axis=1).mean()
+    assert between_interruptions(run.job, run.kinds) / HOUR == pytest.approx(drawn / 4, rel=0.01)
+    mean = answer(run, runs=40, close=1.0).runs.mean("interruptions")
+    assert mean.value == pytest.approx(2000 * 24 / (drawn / 4), rel=0.05)
+    one = prepare(LongRunSpec(**words, margin="0 B"))
+    assert between_interruptions(one.job, one.kinds) / HOUR == pytest.approx(1000 / 32, rel=1e-4)
 
 
 def test_a_node_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -305,9 +305,29 @@ def _fill_sizes(rows: Any, job: Job, cost: CheckpointCost) -> None:
 
 def between_interruptions(job: Job, kinds: Sequence[FailureKind]) -> float:
     """Mean ns between interruptions of a job that has all its nodes; math.inf: nothing fails."""
-    rate = sum((kind.each * job.nodes if kind.each else 1.0) / kind.between for kind in kinds if kind.interrupts)
+    rate = sum(_components(job, kind) / kind.between for kind in kinds if kind.interrupts)
+    rate += sum(job.nodes / _worn_out(job, kind) for kind in kinds if kind.effect == "shrink")
     rate += sum(1.0 / kind.after for kind in kinds if kind.after)
     return 1.0 / rate if rate else math.inf
+
+
+def _components(job: Job, kind: FailureKind) -> float:
+    return kind.each * job.nodes if kind.each else 1.0
+
+
+def _worn_out(job: Job, kind: FailureKind) -> float:
+    """Mean ns until the first GPU of a new node has lost one page more than its margin allows."""
+    if job.margin == math.inf or not kind.bytes or kind.between == math.inf:
+        return math.inf
+    pages = math.floor(job.margin / kind.bytes) + 1
+    x = np.linspace(0.0, pages + 10.0 * math.sqrt(pages), 4001)  # mean times between pages of a GPU
+    term = np.exp(-x)
+    left = np.zeros_like(x)  # P(a GPU has lost fewer)
+    for lost in range(pages):
+        left += term
+        term *= x / (lost + 1)
+    all_left = left**kind.each
+    return float((all_left[1:] + all_left[:-1]).sum() * x[1] / 2) * kind.between
 
 
 def _check(job: Job, cost: CheckpointCost, kinds: Sequence[FailureKind], told: Sequence[ToldFailure]) -> None:

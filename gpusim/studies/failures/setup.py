@@ -75,7 +75,8 @@ def prepare(spec: LongRunSpec) -> PreparedRun:
     machine, hosts, gpus = _hosts(spec.machine)
     nodes = hosts - spec.spare
     if nodes < 1:
-        raise GpusimError(f"'{spec.machine}' has {hosts} hosts: none is left beside {spec.spare} spare ones")
+        many = "1 host" if hosts == 1 else f"{hosts} hosts"
+        raise GpusimError(f"'{spec.machine}' has {many}: none is left beside {spec.spare} spare ones")
     state, said = state_bytes(spec.state), costs.words(spec.checkpoint)
     steps = _steps(spec, hosts, nodes)
     kinds, told = kinds_of(spec.failures, _context(spec, machine, gpus, steps))
@@ -215,10 +216,12 @@ def state_bytes(word: str) -> int:
 
 def interval_word(word: str) -> str:
     """"30 min" means a fixed time; anything else names a policy."""
-    try:
-        return f"every(seconds={float(parse(word, TIME)) / 1e9!r})"
-    except UnitError:
+    if not word.strip()[:1].isdigit() and word.strip()[:1] not in ("-", "+", "."):
         return word
+    found = _time("every", word)
+    if found == 0:
+        raise GpusimError("a checkpoint every 0 s leaves no time to work", hint="--every '30 min', or daly")
+    return f"every(seconds={found / 1e9!r})"
 
 
 def _time(name: str, word: str) -> float:
