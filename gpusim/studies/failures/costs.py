@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from gpusim.base.calls import split
@@ -155,12 +156,22 @@ class CheckpointCosts:
     def keeps(self) -> int:
         return 1 + self.words.copies
 
+    @cached_property
+    def _host(self) -> tuple[CopyTime, CopyTime]:
+        """To the host, and from there."""
+        out, back = (host_flows(self.machine, self.gpus, back, self.words.pageable) for back in (False, True))
+        return at_once(self.machine, out), at_once(self.machine, back)
+
+    @cached_property
+    def _over(self) -> CopyTime:
+        """From a host's memory to another's."""
+        return at_once(self.machine, network_flows(self.machine, self.gpus))
+
     def of(self, nodes: int, all_nodes: int) -> CheckpointCost:
         """A job of so many nodes, of at most `all_nodes`.  Raises GpusimError for copies that do not fit a host."""
         said, part = self.words, self.state / nodes / self.gpus
-        out, back = (at_once(self.machine, host_flows(self.machine, self.gpus, back, said.pageable)) for back in (False, True))
-        apart = all_nodes > 1 or said.copies
-        over = at_once(self.machine, network_flows(self.machine, self.gpus)) if apart else CopyTime(0.0, 0.0)
+        out, back = self._host
+        over = self._over if all_nodes > 1 or said.copies else CopyTime(0.0, 0.0)
         stored = max(self.state / self.storage, over(part))
         if said.name == "sync":
             return CheckpointCost(stop=out(part) + stored, load=(0.0, 0.0, stored + back(part)), full=said.full,

@@ -78,7 +78,7 @@ def prepare(spec: LongRunSpec) -> PreparedRun:
         many = "1 host" if hosts == 1 else f"{hosts} hosts"
         raise GpusimError(f"'{spec.machine}' has {many}: none is left beside {spec.spare} spare ones")
     state, said = state_bytes(spec.state), costs.words(spec.checkpoint)
-    steps = _steps(spec, hosts, nodes)
+    steps = _steps(spec, nodes)
     kinds, told = kinds_of(spec.failures, _context(spec, machine, gpus, steps))
     named = [f for f in told if f.node >= nodes]
     if named:
@@ -116,7 +116,7 @@ def _slowed(cost: CheckpointCost, speed: tuple[float, float]) -> CheckpointCost:
     return replace(cost, speed=speed, fewer={n: replace(each, speed=speed) for n, each in cost.fewer.items()})
 
 
-def _steps(spec: LongRunSpec, hosts: int, nodes: int) -> StepTimes | None:
+def _steps(spec: LongRunSpec, nodes: int) -> StepTimes | None:
     """Steps of the program on the nodes that work; None: no program is named."""
     if not spec.program:
         if spec.parallel:
