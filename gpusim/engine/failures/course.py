@@ -90,7 +90,7 @@ def failure_at(s: LongRun) -> int:
 def aged_at(s: LongRun) -> int:
     """When the first failure comes that the program's own age brings, ns; NEVER where it does not run."""
     c, at = s.course[0], NEVER
-    if c.phase <= BLOCKED:
+    if s.job[0].ages and c.phase <= BLOCKED:
         for kind in range(s.failure.size):
             if s.failure[kind].after > 0.0:
                 at = min(at, max(c.begun + round(s.failure[kind].after), c.now))

@@ -195,6 +195,7 @@ class FailingRun:
         row["each"], row["full"], row["share"], row["host"] = cost.each, cost.full, cost.share, cost.host
         row["agent"], row["copies"], row["rebalance"] = cost.agent, cost.copies, cost.rebalance
         row["asks"] = self.policy.name in ("adaptive",) or not self.policy.entry.builtin
+        row["ages"] = any(kind.after for kind in self.kinds)
         _fill_sizes(self.tables.size, job, cost)
         for kind, to in zip(self.kinds, self.tables.failure, strict=False):
             to["rate"], to["each"], to["after"], to["group"] = 1.0 / kind.between, kind.each, kind.after, kind.group

@@ -46,6 +46,7 @@ JOB = record(
      ("host", i8), ("agent", i8),       # a copy stays in the nodes' memory; it outlives the program
      ("copies", i8), ("rebalance", i8),  # neighbours that keep a copy of each node's part; they get it again after a failure
      ("shared", i8),                    # its spare nodes are other jobs' too
+     ("ages", i8),                      # some failures come with the age of the program
      ("restart", f8),                   # ns: placing and starting the program
      ("margin", f8),                    # bytes of a GPU's memory that the program does without
      ("asks", i8)]                      # the checkpoint policy is asked whenever the job begins to compute, else once
