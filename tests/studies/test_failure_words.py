@@ -95,6 +95,19 @@ def test_a_copy_with_half_of_each_card_costs_what_cards_of_half_the_rate_cost() 
 
 @pytest.mark.slow
 @pytest.mark.agreement
+def test_a_program_that_uses_its_host_has_less_of_it_beside_a_checkpoint() -> None:
+    """Optimizer states come over the links that the copies take: the uplinks of two GPUs each, and the host's memory."""
+    steps, machine = StepTimes("llama-1b-train | offload(what=optimizer)", "", "hgx-h100"), build.load("hgx-h100")
+    keeps = {rate: costs.CheckpointCosts(machine, 8, costs.words("two_phase"), 10**11, rate).beside(steps, 1)[1]
+             for rate in (1.0, 50.0, 500.0)}  # fmt: skip
+    assert keeps[500.0] < 0.85 < keeps[50.0] < 0.99 < keeps[1.0] < 1.0
+    assert StepTimes("llama-1b-train", "", "hgx-h100").keeps(beside=tuple(costs.leaving_flows(machine, 8))) == 1.0
+    with pytest.raises(GpusimError, match="128 ranks are too many to simulate each"):
+        StepTimes("llama-1b-train | offload(what=optimizer)", "", "16 x hgx-h100").ns()
+
+
+@pytest.mark.slow
+@pytest.mark.agreement
 def test_a_job_that_shrinks_has_steps_of_its_own() -> None:
     steps = StepTimes("llama-1b-train", "zero=3", "8 x hgx-h100")
     found = steps.paces(8, 2, 1)

@@ -25,6 +25,7 @@ from gpusim.policies.registry import SHIPPED
 from gpusim.programs import transforms
 from gpusim.programs.ranks.layout import parse_layout
 from gpusim.programs.ranks.placement import PACKED
+from gpusim.results.result import Result
 from gpusim.trace.files import load_trace
 from gpusim.trace.trace import Trace
 
@@ -36,9 +37,15 @@ _ROOM = 1 << 44  # bytes of device memory
 SIZES = 4
 """Numbers of nodes at which a job that shrinks is simulated; between them steps lie on straight lines."""
 SEVERAL = re.compile(r"(\d{1,6})\s*x\s+(.+)")
+FEW, EACH = 4, 32
+"""Nodes, and ranks, that are simulated at most where one rank cannot stand for others: they copy from and to their hosts."""
 Fault = tuple[str, float]
 """("nic" or "link", share of the rate that is left): 0 for one that is gone."""
 NO_FAULT: Fault = ("", 1.0)
+
+
+class RanksDiffer(GpusimError):
+    """No rank stands for others, and there are too many to simulate each."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +66,22 @@ class StepTimes:
         """Of the program's steps on so many nodes, 0: on all, together."""
         name, _, chain = self.program.partition("|")
         file = find.find("trace", name.strip())
-        trace = _trace(str(file), file.stat().st_mtime_ns, chain.strip())
-        return _simulated(trace, self.parallel, self._word(nodes), fault, beside)
+        before, after = transforms.around_ranks(chain.strip() or transforms.NONE, SHIPPED)
+        trace = _trace(str(file), file.stat().st_mtime_ns, before)
+        return _simulated(trace, after, self.parallel, self._word(nodes), fault, beside)
 
     def keeps(self, fault: Fault = NO_FAULT, beside: tuple[LinkFlow, ...] = ()) -> float:
-        """Share of its pace that the work keeps; found on `MOST` nodes where there are more."""
+        """Share of its pace that the work keeps; found on `MOST` nodes where there are more, or on `FEW` where ranks differ."""
         match = SEVERAL.fullmatch(self.machine.strip())
-        nodes = MOST if match and int(match[1]) > MOST else 0
-        return min(1.0, self.ns(nodes) / self.ns(nodes, fault, beside))
+        many = int(match[1]) if match else 1
+        for nodes in (MOST, FEW):
+            try:
+                at = nodes if many > nodes else 0
+                return min(1.0, self.ns(at) / self.ns(at, fault, beside))
+            except RanksDiffer:
+                if many <= FEW:
+                    raise
+        raise AssertionError("the loop returns or raises")
 
     def paces(self, nodes: int, least: int, unit: int) -> dict[int, float]:
         """Of each number of nodes that the job may have: work in a time, of that of all nodes."""
@@ -95,7 +110,7 @@ def _between(times: dict[int, float], known: list[int], n: int) -> float:
 
 @lru_cache(maxsize=4)
 def _trace(file: str, changed: int, chain: str) -> Trace:
-    return transforms.apply(load_trace(file), chain or transforms.NONE)
+    return transforms.apply(load_trace(file), chain)
 
 
 @lru_cache(maxsize=4)
@@ -115,14 +130,28 @@ def with_fault(machine: Topology, fault: Fault) -> Topology:
 
 
 @lru_cache(maxsize=256)
-def _simulated(trace: Trace, parallel: str, machine: str, fault: Fault, beside: tuple[LinkFlow, ...]) -> float:
+def _simulated(
+    trace: Trace, after: str, parallel: str, machine: str, fault: Fault, beside: tuple[LinkFlow, ...]
+) -> float:  # fmt: skip
     collectives = _collectives(machine, fault)
-    layout = _layout(parallel, len(collectives.machine.gpus), machine)
-    many = len(collectives.machine.gpus) > ALL
-    done = simulated_ranks(
-        trace, collectives, layout, PACKED, SHIPPED, slower={}, memory=lambda footprint: _ROOM,
-        host_memory=lambda footprint: None, share=",".join(sharing.WORDS), fold=many, beside=beside,
-    )  # fmt: skip
+    gpus = len(collectives.machine.gpus)
+    layout = _layout(parallel, gpus, machine)
+
+    def run(fold: bool) -> Result:
+        return simulated_ranks(
+            trace, collectives, layout, PACKED, SHIPPED, slower={}, memory=lambda footprint: _ROOM,
+            host_memory=lambda footprint: None, share=",".join(sharing.WORDS), fold=fold, after=after, beside=beside,
+        )  # fmt: skip
+
+    try:
+        done = run(gpus > ALL)
+    except GpusimError as error:
+        if not error.message.startswith("the ranks cannot be folded"):
+            raise
+        if gpus > EACH:
+            why = "it copies from or to its hosts, so no rank stands for others"
+            raise RanksDiffer(f"the program's {gpus} ranks are too many to simulate each: {why}", hint="fewer nodes") from None
+        done = run(False)
     if not done.finished:
         raise GpusimError(f"the program does not fit the GPUs of '{machine}' as {layout}", hint="another --parallel")
     return float(done.metrics["makespan_ns"])
