@@ -133,9 +133,18 @@ def experts() -> Any:
     return draw(asked, [row for row in (point.row() for point in points) if TOKEN in row])
 
 
+def checkpoints() -> Any:
+    """`gpusim failures checkpoints`."""
+    from gpusim.api.failures import training_question
+    from gpusim.show.failures import EFFECTIVE, draw
+
+    asked, points = training_question("checkpoints")
+    return draw(asked, [row for row in (point.row() for point in points) if EFFECTIVE in row])
+
+
 VERBS: dict[str, Callable[[], Any]] = {
     "fit": fit, "experts": experts, "models": models, "heap": heap, "held_over_time": held_over_time, "swimlane": swimlane,
-    "durations": durations,
+    "durations": durations, "checkpoints": checkpoints,
 }  # fmt: skip
 # Figures that a script of their own writes together with the tables of a document: they are as new as these tables are.
 SCRIPTS = {

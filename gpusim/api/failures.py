@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from gpusim.base.errors import GpusimError
+from gpusim.base.yaml import find as find_file
 from gpusim.policies.registry import entry_of
 from gpusim.studies.failures.answer import CLOSE, RUNS, LongRunAnswer, answer, prepare
+from gpusim.studies.failures.questions import TrainingPoint, TrainingQuestion, points, read
 from gpusim.studies.failures.setup import LongRunSpec
 
 
@@ -40,3 +42,12 @@ def endure(
         words |= {"use": (*words.get("use", ()), words["every"]), "every": own.name}
     run = prepare(LongRunSpec(machine=machine, state=state, **words))
     return answer(run, runs=runs, close=close, seed=seed, search=find == "interval")
+
+
+def training_question(word: str) -> tuple[TrainingQuestion, list[TrainingPoint]]:
+    """The question of a file, or of one that ships, and all combinations of its axes.
+
+    Raises ConfigError with file:line:col.
+    """
+    asked = read(find_file.find("training question", word, None))
+    return asked, points(asked)

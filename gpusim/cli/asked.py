@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*")  # what YAML reads as the text that it is
 
 
-QUESTIONS = {"service": "serving question", "experts": "expert question", "models": "question of many models"}
+QUESTIONS = {
+    "service": "serving question", "experts": "expert question", "models": "question of many models",
+    "training": "training question",
+}  # fmt: skip
 """A key of a file that is no experiment -> what it is."""
 
 

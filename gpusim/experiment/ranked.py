@@ -97,7 +97,7 @@ class DividedProgram(NamedTuple):
 def simulated_ranks(
     trace: Trace | RankPrograms, collectives: CollectiveTimes, layout: str, placement: str | Sequence[str], own: Registry, *,
     slower: Mapping[str, Pace], memory: Memory, host_memory: Memory, share: str, fold: bool = False,
-    after: str = transforms.NONE, **choices: Any,
+    after: str = transforms.NONE, beside: Sequence[LinkFlow] = (), **choices: Any,
 ) -> Result:  # fmt: skip
     """The ranks of a program, each on its GPU of the machine, as one result.  Ranks of one host share its memory evenly.
 
@@ -108,13 +108,14 @@ def simulated_ranks(
     slower    rank ("3") or GPU -> how much longer its kernels take, and from when on
     fold      simulate one rank of each pipeline stage for all like it
     after     transforms of each rank's program
+    beside    bytes of others on the machine's links
     choices   policies, seed and log as `engine.run.simulate.prepared` takes them, the same for all ranks
 
     Raises GpusimError for a layout that the program or the machine does not allow.
     """
     ran = divided(trace, collectives, layout, placement, own, slower=slower, host_memory=host_memory, share=share,
                   after=after)  # fmt: skip
-    choices |= {"capacity_bytes": memory(ran.largest), "share": share}
+    choices |= {"capacity_bytes": memory(ran.largest), "share": share, "beside": beside}
     ranks = _folded(ran, collectives, choices) if fold else None
     if ranks is None:
         ranks = simulate_ranks(

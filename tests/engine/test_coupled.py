@@ -18,7 +18,7 @@ from gpusim.base.errors import GpusimError
 from gpusim.engine import state
 from gpusim.engine.run.coupled import Coupled
 from gpusim.engine.run.simulate import prepared, simulate
-from gpusim.machine.topology.connections import Connections
+from gpusim.machine.topology.connections import Connections, Meeting
 from gpusim.results import log
 from gpusim.results.result import Result
 from gpusim.trace.grain import TENSOR
@@ -62,6 +62,19 @@ def test_what_ends_first_leaves_its_share_to_the_other() -> None:
     between = Connections({"up": 10.0}, [{"h2d": ("up",)}, {"h2d": ("up",)}])
     results = together(between, copies((COPY_IN, 10)), copies((COPY_IN, 5)))
     assert [spans(r) for r in results] == [[(0, 1000 + 10_240 + 5_120)], [(0, 1000 + 10_240)]]
+
+
+@pytest.mark.hand_worked
+def test_bytes_of_others_flow_beside_the_programs() -> None:
+    """A checkpoint's copy of 4 bytes/ns leaves 6 of the uplink's 10; from 2500 ns on it wants 8, and each has half."""
+    def beside(rate: float, since: int, size: float = 1e9) -> list[tuple[int, int]]:
+        others = Meeting((), since, size, rate, ("up",), "others")
+        return spans(together(Connections({"up": 10.0}, [{"h2d": ("up",)}], [others]), copies((COPY_IN, 10)))[0])
+
+    bytes_ = 10 * BLOCK
+    assert beside(4.0, 0) == [(0, 1000 + -(-bytes_ // 6))]
+    assert beside(8.0, 2500) == [(0, 2500 + (bytes_ - 15_000) // 5)]
+    assert beside(8.0, 2500, 5000.0) == [(0, 2500 + 1000 + (bytes_ - 15_000 - 5000) // 10)]  # 5000 bytes are gone at 3500
 
 
 @pytest.mark.hand_worked

@@ -12,6 +12,7 @@ import pytest
 from gpusim.base.errors import GpusimError
 from gpusim.engine.failures import tables as t
 from gpusim.engine.failures.run import CheckpointCost, Course, FailingRun, FailureKind, Job, ToldFailure, repeated
+from gpusim.engine.failures.together import SharedSpares
 from gpusim.policies.forms import CheckpointPolicy
 from gpusim.policies.intervals import CheckpointView, daly, expected_time, young
 from gpusim.policies.registry import get
@@ -109,6 +110,113 @@ def test_a_slow_rank_slows_all_and_retired_pages_count_up() -> None:
     told = [(float(at), "page", 0) for at in (10, 20, 30)]
     found = course(Job(work=100 * S, gpus=1, margin=128.0), SYNC, 1000, *told, kinds=(page,))
     assert found.interruptions == 1 and found.lost == 30 * S  # the third is too much
+
+
+NIC = FailureKind(name="nic", effect="degrade", speed=0.8, detect=5 * S, lasts=500 * S)
+
+
+@pytest.mark.hand_worked
+def test_a_dead_card_stops_the_job_and_slows_it_until_it_is_repaired() -> None:
+    found = course(Job(work=1000 * S, nodes=2, restart=30 * S), SYNC, 5000, (100, "nic", 1), kinds=(NIC,))
+    # Dead at 100, back from scratch at 135; until 600 at 0.8: 372 s of work; the other 628 until 1228; 10 to save.
+    assert found.total == 1238 * S and found.interruptions == 1 and found.lost == 100 * S
+
+
+@pytest.mark.hand_worked
+def test_episodes_that_overlap_end_each_by_itself_and_leave_with_their_node() -> None:
+    deep = FailureKind(name="deep", effect="slow", speed=0.5, lasts=20 * S)
+    flat = FailureKind(name="flat", effect="slow", speed=0.8, lasts=100 * S)
+    told = ((10, "flat", 0), (30, "deep", 1))
+    found = course(Job(work=200 * S, nodes=2), SYNC, 1000, *told, kinds=(deep, flat))
+    # 10 + 20 x 0.8 + 20 x 0.5 + 60 x 0.8 = 84 until 110, then 116 more, and 10 to save.
+    assert found.total == (110 + 116 + 10) * S
+    gone = course(Job(work=200 * S, nodes=2, spare=1), SYNC, 1000, (10, "flat", 0), (60, "gpu", 0), kinds=(flat, GPU))
+    assert gone.total == (60 + 5 + 200 + 10) * S  # the slow node is the one that fails: its place has a healthy one
+    many = [(float(at), "flat", 0) for at in range(40)]
+    assert course(Job(work=200 * S), SYNC, 1000, *many, kinds=(flat,)).total == round((139 + 200 - 0.8 * 139 + 10) * S)
+
+
+@pytest.mark.hand_worked
+def test_a_switch_takes_all_nodes_of_its_rack() -> None:
+    rack = FailureKind(name="rack", effect="lose_node", group=4, detect=5 * S, repair=100 * S)
+    one = course(Job(work=100 * S, nodes=8, least=4, unit=4), SYNC, 1000, (50, "rack", 6), kinds=(rack,))
+    # Nodes 4 to 7 leave; the other four begin again at 55 at half speed, and save at 255 for 10.
+    assert one.total == 265 * S and one.spent["short"] == 0
+    spare = course(Job(work=100 * S, nodes=8, spare=3), SYNC, 1000, (50, "rack", 0), kinds=(rack,))
+    assert spare.spent["short"] == 100 * S  # three spare nodes are one too few: all wait for the repair
+    cost = CheckpointCost(stop=1 * S, to_peers=4 * S, host=True, copies=1, each=0, load=(1 * S, 3 * S, 30 * S))
+    lost = course(Job(work=300 * S, nodes=8, spare=4), cost, 100, (150, "rack", 0), kinds=(rack,))
+    assert lost.scratch == 1  # the neighbours that kept the copies are in the same rack
+
+
+@pytest.mark.hand_worked
+def test_what_the_age_of_the_program_brings_comes_after_each_start() -> None:
+    full = FailureKind(name="host", after=100 * S, effect="restart", detect=5 * S)
+    found = course(Job(work=250 * S, restart=15 * S), SYNC, 50, kinds=(full,))
+    # Save at 50 and 110 (after 100 s: killed at 100 with 40 s lost); every run of 100 s saves one interval of 50 s.
+    assert found.interruptions == 4 and found.lost == 4 * 40 * S
+    assert found.total == 4 * (100 + 5 + 15 + 20) * S + (50 + 10) * S
+
+
+@pytest.mark.hand_worked
+def test_a_job_that_shrinks_has_the_pace_and_the_costs_of_its_nodes() -> None:
+    cost = replace(SYNC, fewer={2: replace(SYNC, stop=16 * S)})
+    job = Job(work=100 * S, nodes=4, least=2, unit=2, pace={2: 0.625})
+    found = course(job, cost, 1000, (50, "gpu", 0))
+    assert found.total == (50 + 5 + 160 + 16) * S
+    beside = CheckpointCost(stop=1 * S, to_storage=50 * S, host=True, speed=(1.0, 0.9))
+    assert course(Job(work=200 * S), beside, 100).total == (100 + 1 + 50 + 55 + 1 + 50) * S  # 45 s of work beside the flush
+
+
+@pytest.mark.hand_worked
+def test_neighbours_get_their_copies_again_where_memory_is_balanced_anew() -> None:
+    cost = CheckpointCost(stop=1 * S, to_peers=4 * S, host=True, copies=1, each=0, load=(1 * S, 3 * S, 30 * S), rebalance=True)
+    job = Job(work=300 * S, nodes=4, spare=4, restart=10 * S)
+    # Node 2 fails at 150 and is replaced; back at 168, its neighbour's copy arrives at 172, before node 1 fails.
+    late = course(job, cost, 100, (150, "gpu", 2), (175, "gpu", 1))
+    assert late.scratch == 0 and late.loads["peers"] == 2
+    early = course(job, cost, 100, (150, "gpu", 2), (171, "gpu", 1))
+    assert early.scratch == 1
+
+
+def shared(spare: int, *jobs: tuple[float, tuple[tuple[float, str, int], ...]], **more: float) -> list[Course]:
+    """Jobs of two nodes and so many s of work, each with a log of failures."""
+    runs = []
+    for work, log in jobs:
+        told = [ToldFailure(round(at * S), kind, node) for at, kind, node in log]
+        runs.append(FailingRun(Job(work=work * S, nodes=2, **more), SYNC, (GPU, PROGRAM), every(1000), told=told))
+    together = SharedSpares(runs, spare)
+    assert together.advance()
+    return [run.course() for run in runs]
+
+
+@pytest.mark.hand_worked
+def test_jobs_share_spare_nodes() -> None:
+    # The first takes the only spare node at 50; the second has one node from 60 on, and waits until one of 1050 comes back.
+    first, second = shared(1, (100, ((50, "gpu", 0),)), (100, ((60, "gpu", 1),)))
+    assert first.spent["short"] == 0 and first.total == (50 + 5 + 100 + 10) * S
+    # At 165 the first job has ended, and its two nodes stand by: the second begins again then.
+    assert second.spent["short"] == (165 - 60) * S and second.total == (165 + 100 + 10) * S
+    both = shared(2, (100, ((50, "gpu", 0),)), (100, ((60, "gpu", 1),)))
+    assert [each.spent["short"] for each in both] == [0, 0]
+    # Neither can end: a node of the first comes back at 1010, that of the second at 1020.
+    waiting = shared(0, (100, ((10, "gpu", 0),)), (100, ((20, "gpu", 0),)))
+    assert [each.spent["short"] for each in waiting] == [1000 * S, 1000 * S]
+    alone = course(Job(work=100 * S, nodes=2), SYNC, 1000, (10, "gpu", 0))
+    assert waiting[0].total == alone.total
+    with pytest.raises(GpusimError, match="none of their own"):
+        SharedSpares([FailingRun(Job(work=S, nodes=2, spare=1), SYNC, (GPU,), every(10))], 1)
+
+
+@pytest.mark.agreement
+def test_a_job_that_shares_with_no_other_is_as_it_is_alone() -> None:
+    kinds = [FailureKind(name="gpu", between=900 * S, each=8.0, effect="lose_node", detect=5 * S, repair=400 * S)]
+    job = Job(work=20_000 * S, nodes=3, restart=30 * S, least=2)
+    alone = FailingRun(replace(job, spare=2), SYNC, kinds, every(60), seed=5)
+    alone.advance()
+    run = FailingRun(job, SYNC, kinds, every(60), seed=5)
+    assert SharedSpares([run], 2).advance()
+    assert run.course() == alone.course() and alone.course().interruptions > 20
 
 
 @pytest.mark.hand_worked

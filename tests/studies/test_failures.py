@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -13,6 +14,10 @@ from gpusim import policy
 from gpusim.base.errors import GpusimError
 from gpusim.cli.app import app
 from gpusim.engine.failures.run import between_interruptions
+from gpusim.engine.failures.tables import PHASES
+from gpusim.results.activities.rows import COMPUTING
+from gpusim.show.failures import save_answer
+from gpusim.show.values.failures_in_time import failures_in_time
 from gpusim.studies.failures.answer import answer
 from gpusim.studies.failures.setup import LongRunSpec, prepare, state_bytes
 
@@ -72,7 +77,7 @@ def test_a_log_of_failures_makes_one_run(tmp_path: Path) -> None:
         ({"state": "1 PB"}, "do not fit the 32 GPUs"),
         ({"storage": ""}, "nothing says how fast the storage"),
         ({"checkpoint": "two_phases"}, "there is no checkpoint 'two_phases'"),
-        ({"checkpoint": "sync(copies=x)"}, "'x' is no number for copies"),
+        ({"checkpoint": "peers(copies=x)"}, "'x' is no number for copies"),
         ({"checkpoint": "two_phase(speed=2)"}, "speed of a checkpoint is 2"),
         ({"checkpoint": "peers", "machine": "hgx-h100"}, "there are no neighbours"),
         ({"failures": "gpu"}, "says no failures"),
@@ -107,9 +112,34 @@ def test_the_verb_prints_what_the_call_returns() -> None:
     printed = CliRunner().invoke(app, [*line, "--json"])
     assert printed.exit_code == 0, printed.output
     same = gpusim.endure(**WORDS, work="2 d", runs=20).values()
-    assert json.loads(printed.output) == pytest.approx(same)
+    shown = json.loads(printed.output)
+    assert shown.pop("failures") == same.pop("failures") and shown == pytest.approx(same)
     text = CliRunner().invoke(app, [*line, "--find", "interval"])
     assert "of the time is work that counts" in text.output and "waiting for nodes" in text.output
+
+
+@pytest.mark.slow
+def test_the_first_run_is_kept_as_a_log_and_on_a_page(tmp_path: Path) -> None:
+    kinds = "gpu 200 h, slow(speed=0.9, lasts=1 h) 500 h, job 30 h"
+    found = gpusim.endure(**WORDS, work="3 d", runs=3, close=1.0, failures=kinds, repair="2 h")
+    run = found.first()
+    assert run.course() == found.runs.courses[0] and run.course().interruptions > 2
+    shown, left = failures_in_time(run)
+    assert left == "" and [lane.name for lane in shown.lanes][:2] == ["job", "copies"]
+    lasts = shown.rows["end"] - shown.rows["start"]
+    assert np.all(lasts > 0)
+    by_phase = {phase: int(lasts[(shown.rows["lane"] == 0) & (shown.rows["kind"] == COMPUTING + i)].sum())
+                for i, phase in enumerate(PHASES)}  # fmt: skip
+    assert by_phase == run.course().spent
+    for lane in range(len(shown.lanes)):  # what stands on a line follows one another
+        mine = shown.rows[shown.rows["lane"] == lane]
+        assert np.all(mine["start"][1:] >= mine["end"][:-1])
+    written = save_answer(found, "it ends", tmp_path)
+    assert [path.name for path in written] == ["failures.json", "log.csv", "report.html"]
+    lines = (tmp_path / "log.csv").read_text().splitlines()
+    assert lines[0] == "seconds,record,node,cause,progress_s,nodes,lost_s"
+    assert sum(',failed,' in line for line in lines) == sum(run.course().counts.values())
+    assert "it ends" in (tmp_path / "report.html").read_text()
 
 
 def test_sizes_in_words() -> None:

@@ -80,12 +80,25 @@ def meeting(**changes: Any) -> Meeting:
 
 def drawn(seed: int) -> Together:
     """Programs of one to three streams under random policies; each copies over an uplink that it shares with others."""
+    return _ran(*drawn_inputs(seed))
+
+
+def drawn_inputs(seed: int) -> tuple[list[Trace], list[Profile], Connections, list[dict[str, Any]]]:
+    """What `drawn` runs."""
     rng = np.random.default_rng(seed)
     count = int(rng.integers(2, 7))
     traces, meetings = with_meetings([program_of(rng) for _ in range(count)], int(rng.integers(1, 25)), rng)
     profiles = [catalogue.load(str(rng.choice(MACHINES))) for _ in traces]
     between = Connections({"up 0": 12.0, "up 1": 30.0, "fabric": 40.0}, [_beyond(rng) for _ in traces], meetings)
-    return _ran(traces, profiles, between, [{"seed": seed, **_chosen(trace, rng)} for trace in traces])
+    return traces, profiles, between, [{"seed": seed, **_chosen(trace, rng)} for trace in traces]
+
+
+def drawn_runs(seed: int) -> tuple[Coupled, list[Any]]:
+    """Those of `drawn`, which have not begun."""
+    made = drawn_inputs(seed)
+    each = zip(made[0], made[1], made[3], strict=True)
+    runs = [prepared(trace, profile, log=True, **chosen) for trace, profile, chosen in each]
+    return Coupled([run.simulation for run in runs], made[2]), runs
 
 
 def _ran(traces: list[Trace], profiles: list[Profile], between: Connections, choices: list[dict[str, Any]]) -> Together:

@@ -18,6 +18,7 @@ KINDS: dict[str, tuple[str, tuple[str, ...], type[GpusimError]]] = {
     "serving question": ("experiments/serving", (".yaml", ".yml"), GpusimError),
     "expert question": ("experiments/experts", (".yaml", ".yml"), GpusimError),
     "question of many models": ("experiments/models", (".yaml", ".yml"), GpusimError),
+    "training question": ("experiments/failures", (".yaml", ".yml"), GpusimError),
     "cluster question": ("experiments/cluster", (".yaml", ".yml"), GpusimError),
 }
 RUNS = ("trace", "program of ranks", "managed program")  # the kinds that an experiment's `trace` may name

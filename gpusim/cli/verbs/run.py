@@ -39,7 +39,10 @@ if TYPE_CHECKING:
     from gpusim.experiment.load import Loaded
     from gpusim.experiment.tasks import GridPlan, Task
 
-ASKS = {"service": "asks about services", "experts": "asks about experts", "models": "asks about many models"}
+ASKS = {
+    "service": "asks about services", "experts": "asks about experts", "models": "asks about many models",
+    "training": "asks about a long training",
+}  # fmt: skip
 SHOWN = 20  # failed runs that are named
 
 
@@ -92,7 +95,7 @@ def verb(
 
     if what := question(experiment):
         if on or use or sets or uncertainty or log or metrics or dry_run or kernel_times:
-            raise GpusimError(f"'{experiment}' {ASKS[what]}: it takes --out, --jobs, --force and --json alone")
+            raise GpusimError(f"'{experiment}' {ASKS[what]}: it takes --output, --jobs, --force and --json alone")
         return _answered(what, experiment, out, jobs, force, json)
     if metrics is None and metrics_scale:
         raise GpusimError("--metrics-scale is the clock of --metrics", hint="say where metrics go: --metrics metrics.om")
@@ -126,7 +129,7 @@ def verb(
 
 
 def _answered(what: str, word: str, out: Path | None, jobs: int | None, force: bool, json: bool) -> int:
-    from gpusim.cli.verbs import experts, models, serve
+    from gpusim.cli.verbs import experts, failures, models, serve
     from gpusim.experiment.pool import cores
 
     folder = out or Path("results") / Path(word).stem
@@ -134,6 +137,8 @@ def _answered(what: str, word: str, out: Path | None, jobs: int | None, force: b
         experts.answer_question(word, folder, json=json)
     elif what == "models":
         models.answer_question(word, folder, json=json)
+    elif what == "training":
+        failures.answer_question(word, folder, json=json)
     else:
         serve.answer_question(word, folder, jobs or cores(), force, json)
     return 0

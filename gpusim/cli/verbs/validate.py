@@ -71,11 +71,13 @@ def _file(name: str) -> tuple[Path, str]:
 
 def _combinations(path: Path, kind: str) -> int:
     from gpusim.studies.experts import questions as experts
+    from gpusim.studies.failures import questions as failures
     from gpusim.studies.models import questions as models
     from gpusim.studies.serving import questions as serving
 
     of: dict[str, Any] = {
         "serving question": serving, "expert question": experts, "question of many models": models,
+        "training question": failures,
     }  # fmt: skip
     return len(list(of[kind].combinations(of[kind].read(path))))
 

@@ -53,8 +53,11 @@ class EventRun:
         self._arrived = getattr(scheduler, "arrived", None)
         self._left = getattr(scheduler, "left", None)
 
-    def advance(self) -> None:
-        """To the end.  Raises GpusimError where the policy leaves jobs without GPUs for good, or names what is not there."""
+    def advance(self, until: float = math.inf) -> bool:
+        """All that happens up to `until` s; whether the run has come to its end.
+
+        Raises GpusimError where the policy leaves jobs without GPUs for good, or names what is not there.
+        """
         view, jobs = self.view, self.jobs
         while self.left:
             while self.ends and self.starts[self.ends[0][1]] != self.ends[0][2]:
@@ -64,6 +67,8 @@ class EventRun:
             if at == math.inf:
                 names = ", ".join(jobs[job].name or str(job) for job in list(view.waiting)[:3])
                 raise self.error(f"leaves {names} without GPUs for good, at {view.now:.0f} s")
+            if at > until:
+                return False
             view.now = at
             while self.ends and self.ends[0][0] <= at:
                 _, job, which = heapq.heappop(self.ends)
@@ -74,6 +79,7 @@ class EventRun:
                 self.next += 1
             self._ask()
             self._note()
+        return True
 
     def _wait(self, job: int) -> None:
         self.view.waiting[job] = None

@@ -83,12 +83,16 @@ class RoundRun:
         self.open: dict[Together, list[Any]] = {}  # type, GPUs, start, end so far, round
         self.log: list[tuple[float, float, int]] = []
         self.had = 0.0
-        self.kept = self.chances = self.stops = self.rounds = 0
+        self.kept = self.chances = self.stops = self.rounds = self.idle = 0
 
-    def advance(self) -> None:
-        """To the end.  Raises GpusimError where the policy leaves jobs without a GPU for good."""
-        idle = 0
+    def advance(self, until: float = math.inf) -> bool:
+        """All rounds that begin up to `until` s; whether the run has come to its end.
+
+        Raises GpusimError where the policy leaves jobs without a GPU for good.
+        """
         while self.left:
+            if self.now > until:
+                return False
             before = self.left, self.next, self.now
             upcoming = self.jobs[self.next].arrival if self.next < len(self.jobs) else None
             if upcoming is None and not self.running:
@@ -99,11 +103,12 @@ class RoundRun:
                 self._arrive(self.next)
                 self.next += 1
             self._begin_round()
-            idle = 0 if (self.left, self.next, self.now) != before else idle + 1
-            if idle > IDLE:
+            self.idle = 0 if (self.left, self.next, self.now) != before else self.idle + 1
+            if self.idle > IDLE:
                 names = ", ".join(self.jobs[job].name or str(job) for job in list(self.active)[:3])
                 raise self.error(f"leaves {names} without GPUs for good, at {self.now:.0f} s")
         self._note()
+        return True
 
     def _jump(self, upcoming: float | None) -> None:
         """To the end of the round, or to the next arrival where nothing runs."""

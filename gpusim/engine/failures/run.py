@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -21,8 +21,11 @@ from gpusim.policies.forms import CheckpointPolicy
 from gpusim.policies.intervals import CheckpointView
 
 F64 = npt.NDArray[np.float64]
-EFFECTS = {"restart": t.RESTART, "lose_node": t.LOSE_NODE, "slow": t.SLOW, "shrink": t.SHRINK}
-DRAWN, LOGGED = 256, 4096  # numbers and records at a time
+EFFECTS = {
+    "restart": t.RESTART, "lose_node": t.LOSE_NODE, "slow": t.SLOW, "shrink": t.SHRINK, "degrade": t.DEGRADE,
+}  # fmt: skip
+DRAWN, LOGGED, EPISODES = 256, 4096, 16  # numbers and records at a time; slow nodes at first
+_ENDLESS = "the work does not end within 73 years: failures are as frequent as checkpoints"
 NORMAL_99 = 2.5758293035489004
 
 
@@ -36,6 +39,7 @@ class Job:
     margin  of a GPU's memory that the job does without
     restart  placing and starting the program; regroup: going on with more nodes
     step    of training: checkpoints are taken between steps; 0: at any time
+    pace    of the work by number of nodes, of its full strength; without it in proportion
     """
 
     work: float
@@ -48,6 +52,7 @@ class Job:
     restart: float = 0.0
     regroup: float = 0.0
     step: float = 0.0
+    pace: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +66,10 @@ class CheckpointCost:
     copies        neighbours that each keep a copy of a node's part
     each          every so many checkpoints one goes to storage; 0: only the last
     full, share   every so many are whole, the others write so large a share
-    speed         of the work while a copy is on its way
+    rebalance     neighbours get the copies again that a failure has taken, as soon as the program runs
+    speed         of the work while a copy is on its way: to neighbours, to storage
+    join          until a node that joins has its part of the state
+    fewer         the same of a job that has shrunk, by its nodes
     """
 
     stop: float
@@ -71,15 +79,18 @@ class CheckpointCost:
     host: bool = False
     agent: bool = False
     copies: int = 0
+    rebalance: bool = False
     each: int = 1
     full: int = 1
     share: float = 1.0
-    speed: float = 1.0
+    speed: tuple[float, float] = (1.0, 1.0)
+    join: float = 0.0
+    fewer: Mapping[int, CheckpointCost] = field(default_factory=dict)
 
     @property
     def flush(self) -> float:
-        """ns from its end until a checkpoint is where the next one may begin, on average."""
-        return self.to_peers + (self.to_storage / self.each if self.each else 0.0)
+        """ns from the end of a checkpoint until the next one may begin, of one that goes as far as any does."""
+        return self.to_peers + (self.to_storage if self.each else 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,16 +98,20 @@ class FailureKind:
     """What fails, how often, and what that does; ns.
 
     between    mean time between failures of one component
+    after      instead: so long after each start of the program
     each       components of a node; 0: there is one in all
-    effect     restart, lose_node, slow, shrink
+    group      nodes that fail together, the first of them a multiple of their number
+    effect     restart, lose_node, slow, shrink, degrade
     host_lost  the memory of the node's host is lost, too
     detect     until it is noticed; repair: until the node is back, math.inf: never
-    speed      of all ranks beside a slow one, for `lasts`
+    speed      of all ranks beside a slow one, or on the links that are left, for `lasts`
     bytes      of a GPU's memory that are retired
     """
 
     name: str
-    between: float
+    between: float = math.inf
+    after: float = 0.0
+    group: int = 1
     each: float = 1.0
     effect: str = "restart"
     host_lost: bool = False
@@ -108,7 +123,7 @@ class FailureKind:
 
     @property
     def interrupts(self) -> bool:
-        return self.effect in ("restart", "lose_node")
+        return self.effect in ("restart", "lose_node", "degrade")
 
 
 @dataclass(frozen=True)
@@ -164,7 +179,8 @@ class FailingRun:
         self.job, self.cost, self.kinds, self.policy, self._log = job, cost, tuple(kinds), policy, log
         nodes, names = job.nodes, [kind.name for kind in kinds]
         self.between = between_interruptions(job, kinds)
-        lengths = {"N": nodes, "gpus": job.gpus, "broken": nodes + job.spare + 1, "draws": DRAWN, "log": LOGGED if log else 1}
+        lengths = {"N": nodes, "N + 1": nodes + 1, "gpus": job.gpus, "broken": nodes + job.spare + 1, "slow": EPISODES,
+                   "draws": DRAWN, "log": LOGGED if log else 1}  # fmt: skip
         rows = table(len(told), t.TOLD)
         for row, one in zip(rows, told, strict=True):
             row["t"], row["kind"], row["node"] = one.at, names.index(one.kind), one.node
@@ -175,16 +191,22 @@ class FailingRun:
     def _fill(self) -> None:
         job, cost, row = self.job, self.cost, self.tables.job[0]
         row["work"], row["nodes"], row["least"], row["unit"] = job.work, job.nodes, job.least or job.nodes, job.unit
-        row["gpus"], row["margin"], row["restart"], row["regroup"] = job.gpus, job.margin, job.restart, job.regroup
-        row["copy"], row["flush_peers"], row["flush_storage"] = cost.stop, cost.to_peers, cost.to_storage
+        row["gpus"], row["margin"], row["restart"] = job.gpus, job.margin, job.restart
         row["each"], row["full"], row["share"], row["host"] = cost.each, cost.full, cost.share, cost.host
-        row["agent"], row["copies"], row["speed"], row["load"] = cost.agent, cost.copies, cost.speed, cost.load
+        row["agent"], row["copies"], row["rebalance"] = cost.agent, cost.copies, cost.rebalance
         row["asks"] = self.policy.name in ("adaptive",) or not self.policy.entry.builtin
+        row["ages"] = any(kind.after for kind in self.kinds)
+        _fill_sizes(self.tables.size, job, cost)
         for kind, to in zip(self.kinds, self.tables.failure, strict=False):
-            to["rate"], to["each"] = 1.0 / kind.between, kind.each
+            to["rate"], to["each"], to["after"], to["group"] = 1.0 / kind.between, kind.each, kind.after, kind.group
             to["effect"], to["host_lost"], to["detect"] = EFFECTS[kind.effect], kind.host_lost, kind.detect
             to["repair"] = min(kind.repair, float(NEVER))
-            to["speed"], to["lasts"], to["bytes"] = kind.speed, kind.lasts, kind.bytes
+            to["speed"], to["lasts"], to["bytes"] = kind.speed, min(kind.lasts, float(NEVER)), kind.bytes
+
+    def share(self, nodes: int) -> None:
+        """Its spare nodes are those of several jobs, which have so many nodes in all."""
+        self.tables = self.tables._replace(repairs=np.zeros(nodes + 1, np.int64))
+        self.tables.job["shared"] = 1
 
     def begin(self, seed: int) -> None:
         """From the start, with the failures of this seed."""
@@ -206,7 +228,10 @@ class FailingRun:
         return int(self.tables.course["now"][0])
 
     def advance(self, until: int = NEVER - 1) -> int:
-        """Goes on up to `until` ns; REACHED or FINISHED.  Raises GpusimError where the work will never end."""
+        """Goes on up to `until` ns; REACHED or FINISHED, of a job that shares spare nodes STEPPED after each event.
+
+        Raises GpusimError where the work will never end.
+        """
         while True:
             reason = int(direct(run_until)(self.tables, until))
             if reason == t.DRAWS:
@@ -215,13 +240,17 @@ class FailingRun:
                 self._ask()
             elif reason == t.LOG_FULL:
                 self._empty_log()
+            elif reason == t.CROWDED:
+                self.tables = self.tables._replace(slow=np.concatenate([self.tables.slow, np.zeros_like(self.tables.slow)]))
+            elif reason == t.STUCK and self.now > NEVER // 2:
+                raise GpusimError(_ENDLESS)
             elif reason == t.STUCK:
                 raise GpusimError(
                     "the run waits for nodes for ever: so many are broken that none comes back",
                     hint="give it spare nodes, a time of repair, or let it go on with fewer (least)",
                 )
             elif reason == t.REACHED and until >= NEVER - 1:
-                raise GpusimError("the work does not end within 146 years: failures are as frequent as checkpoints")
+                raise GpusimError(_ENDLESS)
             else:
                 return reason
 
@@ -266,10 +295,40 @@ class FailingRun:
         )  # fmt: skip
 
 
+def _fill_sizes(rows: Any, job: Job, cost: CheckpointCost) -> None:
+    """What the job does on so many nodes."""
+    for n in range(1, job.nodes + 1):
+        row, its = rows[n], cost.fewer.get(n, cost)
+        row["pace"] = job.pace.get(n, n / job.nodes)
+        row["copy"], row["load"], row["regroup"] = its.stop, its.load, job.regroup + its.join
+        row["flush"], row["beside"] = (0.0, its.to_peers, its.to_storage), (1.0, *its.speed)
+
+
 def between_interruptions(job: Job, kinds: Sequence[FailureKind]) -> float:
     """Mean ns between interruptions of a job that has all its nodes; math.inf: nothing fails."""
-    rate = sum((kind.each * job.nodes if kind.each else 1.0) / kind.between for kind in kinds if kind.interrupts)
+    rate = sum(_components(job, kind) / kind.between for kind in kinds if kind.interrupts)
+    rate += sum(job.nodes / _worn_out(job, kind) for kind in kinds if kind.effect == "shrink")
+    rate += sum(1.0 / kind.after for kind in kinds if kind.after)
     return 1.0 / rate if rate else math.inf
+
+
+def _components(job: Job, kind: FailureKind) -> float:
+    return kind.each * job.nodes if kind.each else 1.0
+
+
+def _worn_out(job: Job, kind: FailureKind) -> float:
+    """Mean ns until the first GPU of a new node has lost one page more than its margin allows."""
+    if job.margin == math.inf or not kind.bytes or kind.between == math.inf:
+        return math.inf
+    pages = math.floor(job.margin / kind.bytes) + 1
+    x = np.linspace(0.0, pages + 10.0 * math.sqrt(pages), 4001)  # mean times between pages of a GPU
+    term = np.exp(-x)
+    left = np.zeros_like(x)  # P(a GPU has lost fewer)
+    for lost in range(pages):
+        left += term
+        term *= x / (lost + 1)
+    all_left = left**kind.each
+    return float((all_left[1:] + all_left[:-1]).sum() * x[1] / 2) * kind.between
 
 
 def _check(job: Job, cost: CheckpointCost, kinds: Sequence[FailureKind], told: Sequence[ToldFailure]) -> None:
@@ -327,12 +386,17 @@ def repeated(
     return Runs(tuple(courses))
 
 
+def first_seed(seed: int) -> int:
+    """Of the first run of `repeated`; each further one has the next."""
+    return seed * 1_000_003
+
+
 def _each(
     job: Job, cost: CheckpointCost, kinds: Sequence[FailureKind], policy: CheckpointPolicy, seed: int
 ) -> Iterator[Course]:
     one = FailingRun(job, cost, kinds, policy)
     for number in count():
-        one.begin(seed * 1_000_003 + number)
+        one.begin(first_seed(seed) + number)
         one.advance()
         yield one.course()
 

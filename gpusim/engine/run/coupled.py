@@ -179,9 +179,12 @@ def _fabric(
         first += len(meeting.members)
     gpu = table(1, GPU)
     gpu["next"] = state.NEVER
+    beginning = [k for k, meeting in enumerate(meetings) if not meeting.members]
+    rows["begins"][beginning] = rows["latency"][beginning]
     lengths = {"members": max(1, first), "K + 1": len(meetings) + 1, "P": len(programs)}
     return filled(
         Fabric, lengths, programs=np.array(programs, np.int64), gpu=gpu,
         run=np.array([address(run_until, RUN)], np.int64), rendezvous=rows,
         meetings=np.ascontiguousarray(of_operators) if len(of_operators) else np.zeros(1, np.int64),
+        beginning=np.array([len(beginning), *beginning] + [0] * (len(meetings) - len(beginning)), np.int64),
     )  # fmt: skip

@@ -13,7 +13,7 @@ import numpy as np
 from gpusim.base.errors import GpusimError
 from gpusim.engine import state
 from gpusim.engine.run.coupled import Coupled
-from gpusim.engine.run.ranks import FlowOf, meeting
+from gpusim.engine.run.ranks import FlowOf, meeting, with_others
 from gpusim.engine.run.simulate import prepared
 from gpusim.machine.profile import Profile
 from gpusim.machine.topology import transfers
@@ -30,13 +30,13 @@ from gpusim.trace.workload import Workload
 
 def simulate_folded(
     works: Sequence[Workload], profiles: Sequence[Profile], machine: Topology, gpus: Sequence[str], layout: RankLayout,
-    flow_of: FlowOf, **choices: Any,
+    flow_of: FlowOf, beside: Sequence[LinkFlow] = (), **choices: Any,
 ) -> list[Result]:  # fmt: skip
     """Replay the program of the first rank of each pipeline stage, while all ranks of the stage do the same.
 
     works     the program of each stage, with the times of its kernels; so `profiles`
     gpus      of all ranks, by name
-    flow_of   as of `engine.run.ranks.simulate_ranks`
+    flow_of, beside  as of `engine.run.ranks.simulate_ranks`
 
     The ranks of a stage have one program on GPUs of one profile, so that none waits for another of them, and groups that work
     in the same way on other GPUs do so at the same time: the flow of a collective has the links of all of them.
@@ -49,7 +49,8 @@ def simulate_folded(
     fold = _Fold(layout, gpus, links, flow_of, _near(machine, [gpus[rank] for rank in first]), transfers.rates(machine))
     meetings = [meeting for p, run in enumerate(runs) for meeting in fold.collectives(p, run.planned.work)]
     meetings += fold.sends([run.planned.work for run in runs])
-    coupled = Coupled([run.simulation for run in runs], Connections(links.rates, links.beyond, meetings))
+    between = with_others(Connections(links.rates, links.beyond, meetings), beside, links)
+    coupled = Coupled([run.simulation for run in runs], between)
     coupled.advance(state.NEVER)
     return [run.result() for run in runs]
 

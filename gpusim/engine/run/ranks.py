@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpusim.engine.run.coupled import Coupled
@@ -28,7 +29,7 @@ FlowOf = Callable[[Any, int, Sequence[str]], LinkFlow]
 
 def simulate_ranks(
     works: Sequence[Workload], profiles: Sequence[Profile], machine: Topology, gpus: Sequence[str], members: Members,
-    flow_of: FlowOf, paces: Mapping[int, Pace] | None = None, **choices: Any,
+    flow_of: FlowOf, paces: Mapping[int, Pace] | None = None, beside: Sequence[LinkFlow] = (), **choices: Any,
 ) -> list[Result]:  # fmt: skip
     """Replay the program of each rank on its GPU; what they exchange flows over the machine's links.
 
@@ -36,6 +37,7 @@ def simulate_ranks(
     profiles  the GPU of each rank, with its part of the host's memory
     others    as in `connections`
     paces     of ranks whose kernels take longer or shorter from some time on
+    beside    bytes of others on the machine's links
     choices   policies, memory, seed and log, as `simulate.prepared` takes them, the same for all ranks
 
     Raises GpusimError for ranks that wait for each other for ever; TraceError where their exchanges do not match.
@@ -46,6 +48,7 @@ def simulate_ranks(
         for p, (work, profile) in enumerate(zip(works, profiles, strict=True))
     ]
     between = connections([run.planned.work.trace for run in runs], machine, gpus, members, flow_of, lent)
+    between = with_others(between, beside, shared(machine, gpus))
     of_ranks = paces or {}
     for rank in of_ranks:
         runs[rank].simulation.own_durations()
@@ -73,6 +76,12 @@ def connections(
     if lent is None:
         return Connections(links.rates, links.beyond, meetings)
     return Connections(links.rates, lent.beyond, meetings, lent.tiers, lent.lenders)
+
+
+def with_others(between: Connections, beside: Sequence[LinkFlow], links: SharedLinks) -> Connections:
+    """The same with bytes of others that flow beside the programs."""
+    others = [meeting("others", round(flow.size), (), flow, links) for flow in beside]
+    return replace(between, meetings=[*between.meetings, *others])
 
 
 def _meeting(one: Matched, gpus: Sequence[str], links: SharedLinks, flow_of: FlowOf) -> Meeting:

@@ -14,8 +14,8 @@ from gpusim.machine.topology.sharing import SharedLink
 class Meeting:
     """Operators of several programs that start together and end together: a collective, or a send and its receive.
 
-    members  (program, operator) of each
-    latency  ns from the last start to the first byte
+    members  (program, operator) of each; none: bytes of others, which flow beside the programs
+    latency  ns from the last start to the first byte; without members from the beginning
     size     bytes along the route, all of its links at one rate
     rate     bytes/ns, at most
     route    the links; one that the bytes pass twice stands there twice

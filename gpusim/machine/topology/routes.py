@@ -184,9 +184,10 @@ def _through_hosts(machine: Topology, a: str, b: str) -> TransferRoute:
 
 def nearest(machine: Topology, name: str, kind: NodeKind) -> str:
     """The node of that kind with the fewest links to it inside the host; the first of equals."""
+    here = machine.host.get(name)  # wires of a host lead nowhere else
     found = [
         (len(links), i, other)
-        for i, other in enumerate(machine.of_kind(kind))
+        for i, other in enumerate(machine.of_kind(kind) if here is None else machine.of_host.get((here, kind), ()))
         if (links := walk(machine, name, other, lambda link: link.kind in INSIDE, ("switch", "socket"))) is not None
     ]
     if not found:
@@ -205,7 +206,7 @@ def _card(machine: Topology, gpu: str) -> str | None:
     if not (cards := _distances(machine, gpu)):
         return None
     equals = _nearest_of(cards)
-    mates = [other for other in machine.gpus if machine.host[other] == machine.host[gpu]]
+    mates = machine.of_host[machine.host[gpu], "gpu"]
     same = [other for other in mates if _nearest_of(_distances(machine, other)) == equals]
     return equals[same.index(gpu) * len(equals) // len(same)] if len(same) >= len(equals) else equals[same.index(gpu)]
 
@@ -218,11 +219,10 @@ def _nearest_of(cards: list[tuple[int, str]]) -> list[str]:
 def _distances(machine: Topology, gpu: str) -> list[tuple[int, str]]:
     """(links, card) of each card of the GPU's host; a link between sockets counts as more than all others."""
     found = []
-    for other in machine.of_kind("nic"):
-        if machine.host[other] == machine.host[gpu]:
-            links = walk(machine, gpu, other, lambda link: link.kind in INSIDE, ("switch", "socket"))
-            if links is not None:
-                found.append((sum(100 if link.kind == "socket" else 1 for link in links), other))
+    for other in machine.of_host.get((machine.host[gpu], "nic"), ()):
+        links = walk(machine, gpu, other, lambda link: link.kind in INSIDE, ("switch", "socket"))
+        if links is not None:
+            found.append((sum(100 if link.kind == "socket" else 1 for link in links), other))
     return found
 
 

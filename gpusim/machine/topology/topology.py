@@ -108,7 +108,23 @@ class Topology:
         return len({self.host[gpu] for gpu in self.gpus})
 
     def of_kind(self, kind: NodeKind) -> tuple[str, ...]:
-        return tuple(name for name, node in self.nodes.items() if node.kind == kind)
+        return self._kinds.get(kind, ())
+
+    @cached_property
+    def _kinds(self) -> dict[NodeKind, tuple[str, ...]]:
+        found: dict[NodeKind, list[str]] = {}
+        for name, node in self.nodes.items():
+            found.setdefault(node.kind, []).append(name)
+        return {kind: tuple(names) for kind, names in found.items()}
+
+    @cached_property
+    def of_host(self) -> dict[tuple[int, NodeKind], tuple[str, ...]]:
+        """Names by host and kind."""
+        found: dict[tuple[int, NodeKind], list[str]] = {}
+        for name, number in self.host.items():
+            found.setdefault((number, self.nodes[name].kind), []).append(name)
+        order = {name: i for i, name in enumerate(self.nodes)}
+        return {key: tuple(sorted(names, key=order.__getitem__)) for key, names in found.items()}
 
     def profile(self, gpu: str) -> Profile:
         found = self.nodes[gpu].profile

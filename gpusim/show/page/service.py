@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from gpusim.base.files import write_text
-from gpusim.show.page.html import as_blob, html
-from gpusim.show.page.pack import packed
-from gpusim.show.page.timeline import timeline
-from gpusim.show.page.write import FOOTER, NAME
+from gpusim.show.page.single import write_single_page
 from gpusim.show.values.requests_in_time import requests_in_time
 from gpusim.studies.serving.answer import ServingAnswer
 
@@ -24,24 +19,7 @@ def write_service_page(found: ServingAnswer, answer: str, latencies: list[dict[s
     rows, left = requests_in_time(found)
     spec = found.service.spec
     question = f"How does {spec.model} serve on {spec.machine}?"
-    told: dict[str, Any] = {
-        "name": folder.name, "question": question, "answer": answer, "sure": [], "basis": "", "picked": {}, "tuned": {},
-        "advised": {}, "doubts": [], "missing": 0, "shared": [], "metric": "", "experiment": "", "manifest": {}, "machine": {},
-        "served": {"tables": [{"title": "", "rows": _cells(latencies)}], "said": [], "copied": [], "notes": []},
-    }  # fmt: skip
-    none = {"columns": [], "runs": {"number": [], "key": [], "name": [], "wins": [], "oracle": []}, "compared": ""}
     capacity = sum(
         found.service.topology.profile(gpu).memory.capacity.value for group in found.service.groups for gpu in group
     )
-    content = {
-        "folders": [{"told": told, "table": none}], "has_plotly": True, "without_plotly": "", "charts": {}, "timelines": [KEY],
-        "maps": [], "capacities": {KEY: capacity}, "timelines_left": left,
-    }  # fmt: skip
-    words = {"title": question, "name": folder.name, "question": question, "answer": answer, "footer": FOOTER}
-    blobs = {"content": as_blob(content), "numbers-0": packed({}, {}), f"timeline-{KEY}": timeline(rows)}
-    write_text(folder / NAME, html(words, blobs))
-    return folder / NAME
-
-
-def _cells(rows: list[dict[str, str]]) -> list[list[str]]:
-    return [list(rows[0]), *(list(row.values()) for row in rows)]
+    return write_single_page(folder, KEY, question, answer, latencies, rows, title="Service", left=left, capacity=capacity)

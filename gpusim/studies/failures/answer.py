@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpusim.base.errors import GpusimError
-from gpusim.engine.failures.run import FailingRun, Mean, Runs, between_interruptions, repeated
+from gpusim.engine.failures.run import FailingRun, Mean, Runs, between_interruptions, first_seed, repeated
 from gpusim.policies.intervals import daly, expected_time, young
+from gpusim.studies.failures.host import told
 from gpusim.studies.failures.setup import PreparedRun, hours, prepare, with_interval
 
 RUNS, CLOSE = 200, 0.005
@@ -24,6 +25,24 @@ class LongRunAnswer:
     run: PreparedRun
     runs: Runs
     tried: tuple[tuple[float, Mean], ...] = ()
+    seed: int = 0
+
+    def first(self) -> FailingRun:
+        """The first of the runs once more, with its log."""
+        run = self.run
+        seed = first_seed(self.seed)
+        one = FailingRun(run.job, run.cost, run.kinds, run.policy, seed=seed, told=run.told, log=True)
+        one.advance()
+        return one
+
+    def sentences(self) -> list[str]:
+        """What follows from the program and from the host's memory."""
+        run, said = self.run, told(list(self.run.kills))
+        where = zip(("neighbours", "storage"), run.cost.speed, (run.cost.to_peers, run.cost.to_storage), strict=True)
+        said += [f"the work keeps {speed:.2%} of its pace while a copy is on its way to {there}"
+                 for there, speed, takes in where if takes and speed < 0.99995]  # fmt: skip
+        said += [f"{kind.name}: the work keeps {kind.speed:.2%} of its pace" for kind in run.kinds if kind.speed < 1]
+        return said
 
     def values(self) -> dict[str, Any]:
         """The numbers by name; times in hours."""
@@ -33,12 +52,15 @@ class LongRunAnswer:
             "nodes": run.job.nodes, "gpus": run.job.nodes * run.job.gpus, "spare_nodes": run.job.spare,
             "between_interruptions_h": hours(between), "checkpoint_bytes": run.state, "stop_s": run.cost.stop / 1e9,
             "safe_after_s": (run.cost.stop + run.cost.to_peers + run.cost.to_storage) / 1e9,
+            "keeps_beside_peers": run.cost.speed[0], "keeps_beside_storage": run.cost.speed[1],
             "interval_s": first.interval / 1e9, "runs": len(self.runs.courses), "work_h": hours(run.job.work),
         }  # fmt: skip
         for name in ("total", "computing", "copying", "blocked", "down", "short", "lost"):
             found[f"{name}_h"] = hours(mean(name).value)
         found |= {"total_half_h": hours(mean("total").half), "interruptions": mean("interruptions").value}
         found |= {"effective": mean("effective").value, "effective_half": mean("effective").half}
+        count = len(self.runs.courses)
+        found["failures"] = {kind.name: sum(c.counts[kind.name] for c in self.runs.courses) / count for kind in run.kinds}
         if math.isfinite(between):
             view = FailingRun(run.job, run.cost, run.kinds, run.policy, told=run.told).view()
             found |= {"young_s": young(view.cost, between) / 1e9, "daly_s": daly(view.cost, between) / 1e9}
@@ -57,11 +79,11 @@ def answer(run: PreparedRun, *, runs: int = RUNS, close: float = CLOSE, seed: in
         tried = intervals(run, runs=runs, seed=seed)
         run = with_interval(run, f"every(seconds={tried[0][0] / 1e9!r})")
     if run.told:
-        one = FailingRun(run.job, run.cost, run.kinds, run.policy, told=run.told)
+        one = FailingRun(run.job, run.cost, run.kinds, run.policy, seed=first_seed(seed), told=run.told)
         one.advance()
-        return LongRunAnswer(run, Runs((one.course(),)), tuple(tried))
+        return LongRunAnswer(run, Runs((one.course(),)), tuple(tried), seed)
     made = repeated(run.job, run.cost, run.kinds, run.policy, runs=runs, seed=seed, close=close, most=20 * runs)
-    return LongRunAnswer(run, made, tuple(tried))
+    return LongRunAnswer(run, made, tuple(tried), seed)
 
 
 def intervals(run: PreparedRun, *, runs: int = RUNS, seed: int = 0) -> list[tuple[float, Mean]]:

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpusim.base.calls import split
 from gpusim.base.errors import GpusimError, UnitError, suggest
 from gpusim.base.units import BYTES, RATE, TIME, parse, show_bytes
+from gpusim.engine.failures.oom_killer import OomKill
 from gpusim.engine.failures.run import CheckpointCost, FailureKind, Job, ToldFailure
-from gpusim.machine.topology import build, routes, transfers
-from gpusim.machine.topology.topology import Topology
+from gpusim.machine.topology import build
+from gpusim.machine.topology.topology import DIRECT, Topology
 from gpusim.policies.forms import CheckpointPolicy
-from gpusim.policies.registry import of
+from gpusim.policies.registry import of as of_registry
 from gpusim.programs.zoo.models import ENTRIES
-from gpusim.studies.failures.kinds import kinds_of
+from gpusim.studies.failures import costs
+from gpusim.studies.failures.host import host_failure
+from gpusim.studies.failures.kinds import FailureContext, kinds_of
+from gpusim.studies.failures.steps import SEVERAL, StepTimes
 
 BYTES_OF_PARAMETER = 14
 """Of training state that is saved: weights in 16 bits, masters and Adam's two moments in 32."""
-_MANY = re.compile(r"(\d{1,6})\s*x\s+(.+)")
-CHECKPOINTS = ("sync", "two_phase", "peers")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,12 +43,20 @@ class LongRunSpec:
     restart: str = "5 min"
     detect: str = "1 min"
     repair: str = "24 h"
+    program: str = ""
+    parallel: str = ""
+    host: str = ""
+    margin: str = ""
     use: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """The numbers of a long run; bytes of the state in all and of each node."""
+    """The numbers of a long run.
+
+    state, node_bytes  bytes of the state in all and of each node
+    kills  what Linux kills on a node whose memory fills, up to the first process of the job
+    """
 
     spec: LongRunSpec
     topology: Topology
@@ -59,6 +67,7 @@ class PreparedRun:
     policy: CheckpointPolicy
     state: int
     node_bytes: float
+    kills: tuple[OomKill, ...] = ()
 
 
 def prepare(spec: LongRunSpec) -> PreparedRun:
@@ -66,27 +75,117 @@ def prepare(spec: LongRunSpec) -> PreparedRun:
     machine, hosts, gpus = _hosts(spec.machine)
     nodes = hosts - spec.spare
     if nodes < 1:
-        raise GpusimError(f"'{spec.machine}' has {hosts} hosts: none is left beside {spec.spare} spare ones")
-    state = state_bytes(spec.state)
-    detect, repair = _time("detect", spec.detect), _time("repair", spec.repair)
-    kinds, told = kinds_of(spec.failures, gpus, detect, repair)
+        many = "1 host" if hosts == 1 else f"{hosts} hosts"
+        raise GpusimError(f"'{spec.machine}' has {many}: none is left beside {spec.spare} spare ones")
+    state, said = state_bytes(spec.state), costs.words(spec.checkpoint)
+    steps = _steps(spec, nodes)
+    kinds, told = kinds_of(spec.failures, _context(spec, machine, gpus, steps))
+    named = [f for f in told if f.node >= nodes]
+    if named:
+        raise GpusimError(f"the log of failures names node {named[0].node}, and the job has {nodes}", hint="they count from 0")
     restart = _time("restart", spec.restart)
     job = Job(
         work=_time("work", spec.work), nodes=nodes, least=spec.least, unit=spec.unit, spare=spec.spare, gpus=gpus,
-        restart=restart, regroup=restart, step=_time("step", spec.step) if spec.step else 0.0,
+        margin=_margin(spec, kinds), restart=restart, regroup=restart, step=_time("step", spec.step) if spec.step else 0.0,
     )  # fmt: skip
-    room = nodes * sum(machine.profile(gpu).memory.capacity.value for gpu in machine.gpus[:gpus])
+    least = spec.least or nodes
+    if not 1 <= least <= nodes:
+        raise GpusimError(f"a job of {nodes} nodes cannot go on with {spec.least} at least", hint=f"1 to {nodes}")
+    room = least * sum(machine.profile(gpu).memory.capacity.value for gpu in machine.gpus[:gpus])
     if state > room:
         has = show_bytes(int(room))
-        raise GpusimError(f"{show_bytes(state)} of state do not fit the {nodes * gpus} GPUs, which have {has}")
-    cost = checkpoint_cost(spec, machine, state, job)
-    policy = of(*spec.use).get("checkpoint", interval_word(spec.every))
-    return PreparedRun(spec, machine, job, cost, kinds, told, policy, state, state / nodes)
+        raise GpusimError(f"{show_bytes(state)} of state do not fit the {least * gpus} GPUs, which have {has}")
+    of = costs.CheckpointCosts(machine, gpus, said, state, _storage(spec))
+    sizes = range(nodes, least - 1, -spec.unit) if spec.unit > 0 else (nodes,)
+    cost = replace(of.of(nodes, hosts), fewer={n: of.of(n, hosts) for n in sizes if n < nodes})
+    if steps is not None:
+        job = replace(job, pace=steps.paces(nodes, least, spec.unit))
+        if said.speed is None:
+            cost = _slowed(cost, of.beside(steps, nodes))
+    policy = of_registry(*spec.use).get("checkpoint", interval_word(spec.every))
+    kills: list[OomKill] = []
+    if spec.host:
+        copies = 0.0 if said.name == "sync" else 2 * state / least * of.keeps
+        ram, detect = machine.host_memory(machine.gpus[0]), _time("detect", spec.detect)
+        full, kills = host_failure(spec.host, ram, copies, said.agent, detect)
+        kinds = (*kinds, full) if full else kinds
+    return PreparedRun(spec, machine, job, cost, kinds, told, policy, state, state / nodes, tuple(kills))
+
+
+def _slowed(cost: CheckpointCost, speed: tuple[float, float]) -> CheckpointCost:
+    return replace(cost, speed=speed, fewer={n: replace(each, speed=speed) for n, each in cost.fewer.items()})
+
+
+def _steps(spec: LongRunSpec, nodes: int) -> StepTimes | None:
+    """Steps of the program on the nodes that work; None: no program is named."""
+    if not spec.program:
+        if spec.parallel:
+            raise GpusimError("--parallel divides a program, and none is named", hint="--program llama-1b-train")
+        return None
+    match, word = SEVERAL.fullmatch(spec.machine.strip()), spec.machine
+    if spec.spare and match is None:
+        raise GpusimError("spare nodes are of so many equal machines", hint="write 4 x hgx-h100")
+    if match is not None and nodes < int(match[1]):
+        word = f"{nodes} x {match[2]}" if nodes > 1 else match[2].partition(" over ")[0]
+    return StepTimes(spec.program, spec.parallel, word)
+
+
+def _context(spec: LongRunSpec, machine: Topology, gpus: int, steps: StepTimes | None) -> FailureContext:
+    def keeps(name: str, left: float) -> float:
+        if steps is None:
+            what = "a network card" if name == "nic" else "a link"
+            raise GpusimError(f"how much the work loses with {what} that is slow or gone depends on the program",
+                              hint=f"--program llama-1b-train --parallel zero=3, or {name}(speed=0.9)")  # fmt: skip
+        return steps.keeps((name, left))
+
+    inside = machine.host[machine.gpus[0]]
+    here = set(machine.gpus[:gpus])
+    wires = [link for link in machine.links.values() if link.kind in DIRECT and link.a in here]
+    between = [link for link in wires if machine.nodes[link.b].kind == "gpu"]
+    return FailureContext(
+        gpus, sum(machine.host[card] == inside for card in machine.of_kind("nic")),
+        sum(link.count for link in between) // 2 or sum(link.count for link in wires),
+        _time("detect", spec.detect), _time("repair", spec.repair), keeps, bool(between),
+    )  # fmt: skip
+
+
+def _margin(spec: LongRunSpec, kinds: tuple[FailureKind, ...]) -> float:
+    """Bytes of a GPU's memory that the program does without."""
+    if spec.margin:
+        found = float(_bytes("margin", spec.margin))
+        if found < 0:
+            raise GpusimError(f"a margin of {spec.margin} is none", hint="--margin '2 GiB'")
+        return found
+    if any(kind.effect == "shrink" for kind in kinds):
+        raise GpusimError("pages retire until the program has too little memory: of how much can a GPU do without?",
+                          hint="--margin '2 GiB'")  # fmt: skip
+    return math.inf
+
+
+def _storage(spec: LongRunSpec) -> float:
+    """bytes/ns that the storage takes from all nodes together."""
+    if not spec.storage:
+        hint = "--storage '100 GB/s', of all nodes together"
+        raise GpusimError("nothing says how fast the storage takes checkpoints", hint=hint)
+    try:
+        rate = float(parse(spec.storage, RATE)) / 1e9
+    except UnitError as error:
+        raise GpusimError(f"storage: {error.message}", hint=error.hint) from None
+    if rate <= 0:
+        raise GpusimError(f"a storage of {spec.storage} takes no checkpoint")
+    return rate
+
+
+def _bytes(name: str, word: str) -> int:
+    try:
+        return int(parse(word, BYTES))
+    except UnitError as error:
+        raise GpusimError(f"{name}: {error.message}", hint=error.hint) from None
 
 
 def _hosts(word: str) -> tuple[Topology, int, int]:
     """(machine, hosts, GPUs of each); of many equal machines two are enough to know how they copy."""
-    match = _MANY.fullmatch(word.strip())
+    match = SEVERAL.fullmatch(word.strip())
     times = int(match[1]) if match else 1
     machine = build.load(f"2 x {match[2]}" if match and times > 2 else word)
     if times > 2 and len(set(machine.host.values())) == 1:  # GPUs of one host
@@ -117,107 +216,27 @@ def state_bytes(word: str) -> int:
 
 def interval_word(word: str) -> str:
     """"30 min" means a fixed time; anything else names a policy."""
-    try:
-        return f"every(seconds={float(parse(word, TIME)) / 1e9!r})"
-    except UnitError:
+    if not word.strip()[:1].isdigit() and word.strip()[:1] not in ("-", "+", "."):
         return word
+    found = _time("every", word)
+    if found == 0:
+        raise GpusimError("a checkpoint every 0 s leaves no time to work", hint="--every '30 min', or daly")
+    return f"every(seconds={found / 1e9!r})"
 
 
 def _time(name: str, word: str) -> float:
     try:
-        return float(parse(word, TIME))
+        found = float(parse(word, TIME))
     except UnitError as error:
         raise GpusimError(f"{name}: {error.message}", hint=error.hint) from None
-
-
-def checkpoint_cost(spec: LongRunSpec, machine: Topology, state: int, job: Job) -> CheckpointCost:
-    """What a checkpoint costs, from the machine's links: all GPUs of a node copy at once, and all nodes store at once."""
-    name, words = split(spec.checkpoint, "a kind of checkpoint")
-    numbers = {"copies": 1.0 if name == "peers" else 0.0, "each": 10.0 if name == "peers" else 1.0, "full": 1.0, "share": 1.0,
-               "speed": 1.0, "agent": 0.0}  # fmt: skip
-    if name not in CHECKPOINTS:
-        raise GpusimError(f"there is no checkpoint '{name}'", hint=suggest(name, CHECKPOINTS) or ", ".join(CHECKPOINTS))
-    for key, text in words.items():
-        if key not in numbers:
-            raise GpusimError(f"a {name} checkpoint has no '{key}'", hint=suggest(key, numbers))
-        try:
-            numbers[key] = float(text)
-        except ValueError:
-            raise GpusimError(f"'{text}' is no number for {key}", hint=f"write {key}={numbers[key]:g}") from None
-    for key in ("share", "speed"):
-        if not 0 < numbers[key] <= 1:
-            raise GpusimError(f"{key} of a checkpoint is {numbers[key]:g}", hint="a share above 0, 1 at most")
-    if min(numbers["full"], 1 + numbers["copies"], 1 + numbers["each"]) < 1:
-        raise GpusimError("a checkpoint has no negative numbers")
-    per_gpu = state / job.nodes / job.gpus
-    out, back = _host_copy(machine, per_gpu, job.gpus), _host_copy(machine, per_gpu, job.gpus, back=True)
-    stored = _stored(spec, machine, state, job)
-    if name == "sync":
-        return CheckpointCost(
-            stop=out + stored, load=(0.0, 0.0, stored + back), full=int(numbers["full"]), share=numbers["share"]
-        )
-    keeps = 1 + (int(numbers["copies"]) if name == "peers" else 0)
-    _check_host(machine, state / job.nodes, keeps)
-    over = _network(machine, per_gpu, job.gpus) if name == "peers" else 0.0
-    return CheckpointCost(
-        stop=out, to_peers=over * numbers["copies"], to_storage=stored, load=(back, over + back, stored + back), host=True,
-        agent=bool(numbers["agent"]), copies=keeps - 1, each=int(numbers["each"]), full=int(numbers["full"]),
-        share=numbers["share"], speed=numbers["speed"],
-    )  # fmt: skip
-
-
-def _at_once(machine: Topology, flows: list[transfers.LinkFlow], each: float) -> float:
-    """ns until equal flows of so many bytes that begin together have all ended: the fullest link decides."""
-    rates, loads = transfers.rates(machine), Counter(link for flow in flows for link in flow.links)
-    slowest = max((load / rates[link] for link, load in loads.items()), default=0.0)
-    return max(flow.latency for flow in flows) + each * max(slowest, *(1.0 / flow.rate for flow in flows))
-
-
-def _host_copy(machine: Topology, size: float, gpus: int, back: bool = False) -> float:
-    flows = []
-    for gpu in machine.gpus[:gpus]:
-        ends = (gpu, routes.nearest(machine, gpu, "socket"))
-        route = routes.between(machine, *(reversed(ends) if back else ends))
-        flows.append(max(transfers.flows(machine, route, 1 << 30), key=lambda part: part.size))
-    return _at_once(machine, flows, size)
-
-
-def _network(machine: Topology, size: float, gpus: int) -> float:
-    """ns from the GPUs of one node to those of the next, all at once.  Raises GpusimError without a second node."""
-    if len(machine.gpus) < 2 * gpus:
-        raise GpusimError("there are no neighbours to keep copies", hint="name several nodes: 4 x hgx-h100")
-    flows = []
-    for a, b in zip(machine.gpus[:gpus], machine.gpus[gpus : 2 * gpus], strict=True):
-        flows.append(max(transfers.flows(machine, routes.between(machine, a, b), 1 << 30), key=lambda part: part.size))
-    return _at_once(machine, flows, size)
-
-
-def _stored(spec: LongRunSpec, machine: Topology, state: int, job: Job) -> float:
-    if not spec.storage:
-        hint = "--storage '100 GB/s', of all nodes together"
-        raise GpusimError("nothing says how fast the storage takes checkpoints", hint=hint)
-    rate = float(parse(spec.storage, RATE)) / 1e9
-    if rate <= 0:
-        raise GpusimError("a storage of 0 GB/s takes no checkpoint")
-    alone = _network(machine, state / job.nodes / job.gpus, job.gpus) if job.nodes > 1 else 0.0
-    return max(state / rate, alone)
-
-
-def _check_host(machine: Topology, node: float, keeps: int) -> None:
-    host = machine.host[machine.gpus[0]]
-    there = sum(n.capacity or 0 for name, n in machine.nodes.items() if n.kind == "socket" and machine.host[name] == host)
-    wanted = int(2 * node * keeps)  # the copy at hand must not overwrite the one that is safe
-    if there and wanted > there:
-        raise GpusimError(
-            f"two checkpoints in a host's memory, {keeps} part{'s' if keeps > 1 else ''} each, take {show_bytes(wanted)} of "
-            f"{show_bytes(there)}",
-            hint="fewer copies, more nodes, or checkpoint=sync",
-        )
+    if found < 0 or (found == 0 and name in ("work", "step")):
+        raise GpusimError(f"{name}: a run cannot have {word}", hint="write a time above 0" if name != "repair" else "24 h")
+    return found
 
 
 def with_interval(run: PreparedRun, every: str) -> PreparedRun:
     """The same run with another interval or policy."""
-    policy = of(*run.spec.use).get("checkpoint", interval_word(every))
+    policy = of_registry(*run.spec.use).get("checkpoint", interval_word(every))
     return replace(run, spec=replace(run.spec, every=every), policy=policy)
 
 

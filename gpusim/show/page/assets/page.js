@@ -15,7 +15,7 @@ async function start() {
     page.folders.push(new Runs(content.folders.length > 1 ? "AB"[at] : "", folder.told, folder.table, numbers));
   }
   answers(page);
-  beside(page, "served", "Service");
+  beside(page, "served", page.folders[0].words.served?.title || "Service");
   beside(page, "tuned", "Search");
   beside(page, "advised", "Advice");
   if (page.folders.some((runs) => runs.size)) {

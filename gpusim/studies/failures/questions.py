@@ -1,0 +1,127 @@
+"""A question about long trainings as a YAML file: every list in it is an axis, and all combinations are run.
+
+    question: Which checkpoint interval and tier for 1,000 GPUs?
+    training:
+      machine: 129 x hgx-h100
+      spare: 4
+      state: llama-70b
+      storage: [5 GB/s, 50 GB/s]
+      checkpoint: [sync, two_phase, peers]
+      every: [5 min, 30 min, 2 h]
+    runs: 50
+
+The keys of `training` are those of `setup.LongRunSpec`, the options of `gpusim failures`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass as plain_dataclass
+from dataclasses import fields
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from gpusim.base.errors import GpusimError
+from gpusim.base.yaml import document, validate
+from gpusim.base.yaml.fields import STRICT
+from gpusim.studies.failures.answer import LongRunAnswer, answer
+from gpusim.studies.failures.setup import LongRunSpec, prepare
+from gpusim.studies.serving.questions import Axis, Count
+
+Whole = Annotated[int, Field(ge=0)]
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class TrainingAxes:
+    """`LongRunSpec`, each field one value or several; None: as by default."""
+
+    machine: Axis[str]
+    state: Axis[str]
+    storage: Axis[str]
+    checkpoint: Axis[str] | None = None
+    every: Axis[str] | None = None
+    failures: Axis[str] | None = None
+    spare: Axis[Whole] | None = None
+    least: Axis[Whole] | None = None
+    unit: Axis[Count] | None = None
+    work: Axis[str] | None = None
+    step: Axis[str] | None = None
+    detect: Axis[str] | None = None
+    restart: Axis[str] | None = None
+    repair: Axis[str] | None = None
+    program: Axis[str] | None = None
+    parallel: Axis[str] | None = None
+    host: Axis[str] | None = None
+    margin: Axis[str] | None = None
+
+    def said(self) -> dict[str, tuple[Any, ...]]:
+        """What the file says, in the order of the fields."""
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: values for name, values in found.items() if values is not None}
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class TrainingQuestion:
+    """The file; see the module."""
+
+    question: Annotated[str, Field(min_length=1)]
+    training: TrainingAxes
+    runs: Count = 50
+    seed: Whole = 0
+
+    def axes(self) -> dict[str, tuple[Any, ...]]:
+        """What has several values."""
+        return {name: values for name, values in self.training.said().items() if len(values) > 1}
+
+
+@plain_dataclass(frozen=True)
+class TrainingPoint:
+    """One combination: the values of the axes, and what came of it, or why nothing did."""
+
+    values: dict[str, Any]
+    answer: LongRunAnswer | None
+    why: str = ""
+
+    def row(self) -> dict[str, Any]:
+        """The axes' values and the numbers by which combinations are compared."""
+        return {**self.values, **(numbers_of(self.answer) if self.answer is not None else {"why not": self.why})}
+
+
+def numbers_of(found: LongRunAnswer) -> dict[str, Any]:
+    """The numbers of a row, of four digits; shares of the time in percent."""
+    v = found.values()
+    row = {
+        "effective [%]": 100 * v["effective"], "+-": 100 * v["effective_half"], "interval [min]": v["interval_s"] / 60,
+        "stops for [s]": v["stop_s"], "safe after [s]": v["safe_after_s"],
+        "copies [%]": 100 * (v["copying_h"] + v["blocked_h"]) / v["total_h"], "down [%]": 100 * v["down_h"] / v["total_h"],
+        "waiting [%]": 100 * v["short_h"] / v["total_h"], "lost [%]": 100 * v["lost_h"] / v["total_h"],
+        "interruptions": v["interruptions"],
+    }  # fmt: skip
+    return {name: float(f"{value:.4g}") for name, value in row.items()}
+
+
+def read(path: Path) -> TrainingQuestion:
+    """A question from its file.  Raises ConfigError with file:line:col."""
+    return validate.build(TrainingQuestion, document.read(path))
+
+
+def points(question: TrainingQuestion) -> list[TrainingPoint]:
+    """All combinations, one after the other; what cannot be run says why."""
+    return [_point(words, question) for words in combinations(question)]
+
+
+def combinations(question: TrainingQuestion) -> list[dict[str, Any]]:
+    """All of a question, in the order of its axes."""
+    said = question.training.said()
+    return [dict(zip(said, values, strict=True)) for values in product(*said.values())]
+
+
+def _point(words: dict[str, Any], question: TrainingQuestion) -> TrainingPoint:
+    values = {name: words[name] for name in question.axes()}
+    try:
+        return TrainingPoint(values, answer(prepare(LongRunSpec(**words)), runs=question.runs, close=1.0, seed=question.seed))
+    except GpusimError as error:
+        return TrainingPoint(values, None, error.message)
