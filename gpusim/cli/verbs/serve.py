@@ -55,7 +55,7 @@ def verb(
     memory: Annotated[float, typer.Option(help="Share of the GPUs' memory that the engine takes.", min=0.01, max=1.0)] = 0.9,
     routing: Annotated[str, typer.Option(help="least_busy, round_robin, least_tokens, mixed_pool.")] = "least_busy",
     step_times: Annotated[str, typer.Option(help="A CSV of what steps take: FILE or FILE(hardware=h100).")] = "",
-    price: Annotated[float, typer.Option(help="Of a GPU hour; answers with the cost of a million tokens.", min=0.0)] = 0.0,
+    price: Annotated[str, typer.Option(help="Of a GPU hour: 2.5, or 'h100=2.5, a100=1.2'; tells what tokens cost.")] = "",
     seed: Annotated[int, typer.Option(help="Of the arrivals.", min=0)] = 0,
     use: Use = None,
     metrics: Annotated[Path | None, typer.Option(help="A file of OpenMetrics under vLLM's names, a sample a second.")] = None,
@@ -124,6 +124,9 @@ def _show(found: ServingAnswer) -> None:
     split = f", each on {spec.tensor} GPUs" if spec.tensor > 1 else ""
     typer.echo(f"{spec.model} on {spec.machine}, {spec.engine}: {count} replica{'s' if count > 1 else ''}{split}; "
                f"room for {service.cached_tokens:,} tokens of keys and values")  # fmt: skip
+    if kinds := found.kinds():
+        emit([{name: _short(value) for name, value in row.items()} for row in kinds])
+        typer.echo("")
     if found.searched():
         typer.echo(found.searched())
     if found.tried:
@@ -174,7 +177,9 @@ def _served(found: ServingAnswer, numbers: dict[str, float]) -> list[str]:
     if found.service.offload is not None:
         said.append(found.service.offload.said(found.times))
     if numbers["tier_share"] > 0:
-        said.append(f"{numbers['tier_share']:.1%} of the prompts' tokens come from memories below, or from other GPUs.")
+        said.append(f"{numbers['tier_share']:.1%} of the prompts' tokens come from memories below.")
+    if numbers["handed_share"] > 0:
+        said.append(f"{numbers['handed_share']:.1%} of the prompts' tokens are handed over from other GPUs.")
     return said
 
 
@@ -183,6 +188,10 @@ def _latencies(numbers: dict[str, float]) -> list[dict[str, str]]:
         {"": said, **{f"{which} [ms]": _ms(numbers[f"{name}_{which}_ns"]) for which in ("mean", "p50", "p90", "p99")}}
         for said, name in _ROWS.items()
     ]
+
+
+def _short(value: Any) -> str:
+    return f"{value:,.3g}" if isinstance(value, float) and value < 1000 else f"{value:,.0f}" if value != str(value) else value
 
 
 def _reasons(found: ServingAnswer) -> str:

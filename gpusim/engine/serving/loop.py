@@ -296,11 +296,15 @@ def begin_step(s: Service, e: int) -> int:
     tiers.save(below, requests, step, e, engine.each, now)
     for i in range(step.word[told.N_LOADS]):
         r = step.load[i, 0]
-        s.outcome[r].sent_for += step.load[i, 2] - step.load[i, 1]
-        note(s, SENT_FOR, r, e, step.load[i, 2] - step.load[i, 1])
+        tokens = step.load[i, 2] - step.load[i, 1]
+        s.outcome[r].asked = now
+        note(s, SENT_FOR, r, e, tokens)
         if engine.role == DECODE:
+            s.outcome[r].handed += tokens
             tiers.fetch(below, e, step.load[i], s.outcome[r].prefilled, now)
-        elif tiers.load(below, requests, e, step.load[i], now) == 0:
+            continue
+        s.outcome[r].sent_for += tokens
+        if tiers.load(below, requests, e, step.load[i], now) == 0:
             has_come(s, r)
     for i in range(step.word[told.N_PREEMPTED]):
         s.outcome[step.preempted[i]].stopped = 1

@@ -162,7 +162,7 @@ class ServiceRun:
         of_engine = {
             name: _pick([getattr(e.scheduler.step, name) for e in self.engines], own) for name in ("cached", "preemptions")
         }
-        kept = ("engine", "admitted", "first", "last", "ended", "made", "refused", "sent_for")
+        kept = ("engine", "admitted", "first", "last", "ended", "made", "refused", "sent_for", "handed", "waited")
         columns = {name: outcome[name].copy() for name in kept}
         octave = 2.0 ** np.arange(t.OCTAVES + 1)
         bounds = np.append((octave[:-1, None] * (1 + np.arange(t.PER_OCTAVE) / t.PER_OCTAVE)).ravel(), octave[-1])

@@ -66,8 +66,10 @@ COURSE = record(
 # What became of a request; times in ns, NEVER where it did not happen.
 OUTCOME = record(
     [("engine", i8), ("came", i8), ("admitted", i8), ("first", i8), ("last", i8), ("ended", i8), ("made", i8), ("refused", i8),
-     ("sent_for", i8),  # tokens that came from tiers below, or from the engine that computed the prompt
-     ("prefilled", i8),  # that engine, -1: there was none
+     ("sent_for", i8),   # tokens that came from tiers below
+     ("handed", i8),     # tokens that came from the engine that computed the prompt
+     ("asked", i8), ("waited", i8),  # since when it waits for such tokens, and ns in which it did
+     ("prefilled", i8),  # the engine that computed the prompt, -1: it is the same
      ("stopped", i8)]    # it has been preempted and does not run again yet
 )  # fmt: skip
 

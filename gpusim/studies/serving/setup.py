@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from gpusim.engine.serving.pool import MixedPool
 from gpusim.engine.serving.run import ROUTINGS, BlockSwap, Engine, ServiceRun
 from gpusim.engine.serving.tabled import TabledCost
 from gpusim.engine.serving.tiering import WHEN, CopyWay, KvStore, KvTier, dense
+from gpusim.machine.profile import Profile
 from gpusim.machine.serving import step as steps
 from gpusim.machine.serving.adapters import AdapterShape, adapter_times
 from gpusim.machine.serving.build import ServedStepTimes, step_times
@@ -34,7 +35,7 @@ from gpusim.studies.serving.flexgen import FlexgenOffload, flexgen
 from gpusim.studies.serving.lora import LoraWord, lora_of, with_slots
 from gpusim.studies.serving.lora import check as check_adapters
 from gpusim.studies.serving.offload import LayerOffload, offloaded, refuse_together
-from gpusim.studies.serving.ways import socket_of, way
+from gpusim.studies.serving.ways import group_way, groups_of, kinds_of, socket_of, way
 
 _TIER = re.compile(r"\s*(\w+)\s*\(([^,()]+)(?:,\s*(.+))?\)\s*")
 TIERS = ("host", "nvme")
@@ -59,7 +60,8 @@ class ServiceSpec:
     engine      a scheduler with its version and options: vllm@0.33, sglang@0.5, static
     tensor      GPUs over which each replica is split
     replicas    how many there are; 0: as many as the machine has GPUs for
-    prefill     so many of them, the first, compute prompts, which the others fetch and go on with; 0: all do both
+    prefill     so many of them, the first, compute prompts, which the others fetch and go on with; 0: all do both.  On machines
+                of several kinds (hgx-h100 + dgx-a100) the first are those of the machine that is named first
     tiers       memories below the GPUs for keys and values, nearest first: host(64 GiB) > nvme(1 TB, s3fifo); "": none
     when        what goes there: write_through, selective, write_back
     block       tokens of a block of the cache
@@ -102,26 +104,21 @@ class ServiceSpec:
 
 
 @dataclass(frozen=True)
-class PreparedService:
-    """What stays the same for all requests.
+class ReplicaKind:
+    """What replicas on GPUs of one kind have in common.
 
+    name     of the GPU's profile
     blocks   of keys and values, of each replica
     offload  weights that lie below the GPUs
     """
 
-    spec: ServiceSpec
-    topology: Topology
-    model: ServedModel
+    name: str
     times: ServedStepTimes | GivenStepTimes
-    groups: tuple[tuple[str, ...], ...]  # GPUs of each replica
     blocks: int
     offload: Below = None
 
-    def paced(self, bound: str) -> PreparedService:
-        """The same service with all steps at the "fast" or the "slow" end of their interval, errors of all parts together.
-
-        Times that were given have no interval.
-        """
+    def paced(self, bound: str) -> ReplicaKind:
+        """See `PreparedService.paced`."""
         if isinstance(self.times, GivenStepTimes):
             return self
         first = {"fast": steps.LOW, "slow": steps.HIGH}[bound]
@@ -129,22 +126,68 @@ class PreparedService:
         below = self.offload and self.offload.paced(bound)
         return replace(self, times=replace(self.times, table=table), offload=below)
 
+
+@dataclass(frozen=True)
+class PreparedService:
+    """What stays the same for all requests.
+
+    groups  GPUs of each replica
+    kinds   of replicas; `which` says of each replica its place among them
+    """
+
+    spec: ServiceSpec
+    topology: Topology
+    model: ServedModel
+    groups: tuple[tuple[str, ...], ...]
+    kinds: tuple[ReplicaKind, ...]
+    which: tuple[int, ...]
+
+    def kind(self, replica: int) -> ReplicaKind:
+        """Of a replica."""
+        return self.kinds[self.which[replica]]
+
+    @property
+    def times(self) -> ServedStepTimes | GivenStepTimes:
+        """Step times of the first replica."""
+        return self.kind(0).times
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the first replica."""
+        return self.kind(0).blocks
+
+    @property
+    def offload(self) -> Below:
+        """Weights below the GPUs, which all replicas have alike."""
+        return self.kind(0).offload
+
+    def role(self, replica: int) -> str:
+        """Whether a replica computes all of a request (whole), prompts (prefill), or what comes after them (decode)."""
+        return "whole" if not self.spec.prefill else "prefill" if replica < self.spec.prefill else "decode"
+
+    def paced(self, bound: str) -> PreparedService:
+        """The same service with all steps at the "fast" or the "slow" end of their interval, errors of all parts together.
+
+        Times that were given have no interval.
+        """
+        return replace(self, kinds=tuple(kind.paced(bound) for kind in self.kinds))
+
     @property
     def cached_tokens(self) -> int:
         """Tokens whose keys and values all replicas together hold."""
-        return self.blocks * self.spec.block * len(self.groups)
+        return sum(self.kinds[i].blocks for i in self.which) * self.spec.block
 
     def start(self, requests: RequestTable, *, at_once: int = 0, log: bool = False) -> ServiceRun:
         """A run of the service on these requests; see `ServiceRun`."""
         spec, named = self.spec, dense(requests)
         longest = int((requests.prompt + requests.output).max())
         margin = 7 if spec.engine.startswith("sglang") else 1  # SGLang keeps the end of the longest sequence free of prompts
-        most = spec.max_len or min(longest + margin, self.model.context or longest + margin, self.blocks * spec.block)
-        limits = EngineLimits(self.blocks, spec.block, spec.max_seqs, spec.max_tokens, most)
         prompts = named._replace(output=np.ones_like(named.output))
         engines = []
         for i, group in enumerate(self.groups):
-            role = "whole" if not spec.prefill else "prefill" if i < spec.prefill else "decode"
+            blocks, role = self.kind(i).blocks, self.role(i)
+            most = spec.max_len or min(longest + margin, self.model.context or longest + margin, blocks * spec.block)
+            limits = EngineLimits(blocks, spec.block, spec.max_seqs, spec.max_tokens, most)
             engine = with_slots(spec.engine, self.lora)
             apart = role == "prefill" and spec.routing != POOL
             scheduler = spec.policy("schedule", engine).start(prompts if apart else named, limits)
@@ -158,25 +201,25 @@ class PreparedService:
         if self.spec.routing != POOL:
             return None
         count = range(len(self.groups))
-        hands = {(i, k): way(self.topology, self.groups[i][0], self.groups[k][0]) for i in count for k in count if i != k}
+        hands = {(i, k): group_way(self.topology, self.groups[i], self.groups[k]) for i in count for k in count if i != k}
         return MixedPool(float(self.model.token_bytes(self.spec.tensor)), hands)
 
     def _cost(self, requests: RequestTable, replica: int) -> ModelledCost | TabledCost:
         """What steps cost, with adapters or offloaded weights where there are some."""
-        group = self.groups[replica]
+        group, times, below = self.groups[replica], self.kind(replica).times, self.kind(replica).offload
         if self.lora is None and requests.adapter.any():
             raise GpusimError("requests want adapters, and the service has none", hint="lora=\"rank=16, max_loras=8\"")
-        if isinstance(self.times, GivenStepTimes):
-            return TabledCost(self.times)
+        if isinstance(times, GivenStepTimes):
+            return TabledCost(times)
         if self.lora is None:
-            return self.offload.cost(self.times, replica) if self.offload else ModelledCost(self.times)
+            return below.cost(times, replica) if below else ModelledCost(times)
         spec, profile = self.spec, self.topology.profile(group[0])
         shape = AdapterShape(self.model, self.lora.rank, spec.tensor)
         link = way(self.topology, socket_of(self.topology, group[0]), group[0])
         load = link.latency + shape.bytes / link.rate + shape.copies * float(profile.launch.eager.value)
         read = round(profile.nvme.latency.value) + shape.bytes * spec.tensor / (profile.nvme.read.value / 1e9)
-        grid = adapter_times(shape, profile, self.times.engine)
-        return AdaptedCost(self.times, requests, self.lora.max_loras, self.lora.in_host, load, read, grid)
+        grid = adapter_times(shape, profile, times.engine)
+        return AdaptedCost(times, requests, self.lora.max_loras, self.lora.in_host, load, read, grid)
 
     @property
     def lora(self) -> LoraWord | None:
@@ -197,13 +240,14 @@ class PreparedService:
             return None
         if spec.when not in WHEN:
             raise GpusimError(f"keys and values are not written '{spec.when}'", hint=join(tuple(WHEN)))
-        chains = tuple(tuple(self._chain(group)) if spec.tiers else () for group in self.groups)
+        keep = [bool(spec.tiers) and self.role(i) != "decode" for i in range(len(self.groups))]
+        chains = tuple(tuple(self._chain(group)) if own else () for group, own in zip(self.groups, keep, strict=True))
         rates = transfers.rates(self.topology)
         for group in self.groups:
             disk, (read, write_) = self.topology.profile(group[0]).nvme, _disk_links(group[0])
             rates |= {read: disk.read.value / 1e9, write_: disk.write.value / 1e9}
         hands = {
-            (i, k): way(self.topology, self.groups[i][0], self.groups[k][0])
+            (i, k): group_way(self.topology, self.groups[i], self.groups[k])
             for i in range(spec.prefill) for k in range(spec.prefill, len(self.groups))
         }  # fmt: skip
         return KvStore(chains, float(self.model.token_bytes(spec.tensor)), spec.when, rates, hands)
@@ -233,29 +277,59 @@ def prepare(spec: ServiceSpec) -> PreparedService:
     topology = build.load(spec.machine)
     model = served(spec.model, spec.weights, spec.cache, timed=not spec.step_times)
     model.divides(spec.tensor)
-    most = len(topology.gpus) // spec.tensor
-    if most < max(spec.replicas, 1):
-        wanted = f"{max(spec.replicas, 1)} replica{'s' if spec.replicas > 1 else ''} of {spec.tensor} GPUs"
-        raise GpusimError(f"machine '{topology.name}' has {len(topology.gpus)} GPUs, which are too few for {wanted}")
-    count = spec.replicas or most
-    groups = tuple(topology.gpus[i * spec.tensor : (i + 1) * spec.tensor] for i in range(count))
+    whole = groups_of(topology, spec.tensor)
+    if len(whole) < max(spec.replicas, 1):
+        raise GpusimError(_too_few(spec, topology))
+    groups = whole[: spec.replicas or len(whole)]
     times_of = partial(
-        step_times, machine=topology.profile(groups[0][0]), engine=name if name.startswith(COSTED) else LIKE, ways=spec.tensor,
-        topology=topology, gpus=groups[0], most_tokens=spec.max_tokens, most_requests=spec.max_seqs,
+        step_times, engine=name if name.startswith(COSTED) else LIKE, ways=spec.tensor, topology=topology,
+        most_tokens=spec.max_tokens, most_requests=spec.max_seqs,
     )  # fmt: skip
-    times = given_step_times(spec.step_times) if spec.step_times else times_of(model)
     _check_routing(spec, name)
-    _check_split(spec, name, count)
+    _check_split(spec, name, len(groups))
     check_adapters(name, lora_of(spec.lora))
+    keys = kinds_of(topology, groups)
+    first = tuple(keys.index(key) for key in dict.fromkeys(keys))  # of each kind the first replica
+    _check_kinds(spec, [topology.profile(groups[i][0]).name for i in first])
+    kinds = tuple(_kind(spec, name, topology, model, groups, i, times_of) for i in first)
+    prepared = PreparedService(spec, topology, model, groups, kinds, tuple([keys[i] for i in first].index(key) for key in keys))
+    _check_tiers(prepared)
+    return prepared
+
+
+def _too_few(spec: ServiceSpec, topology: Topology) -> str:
+    wanted, there = max(spec.replicas, 1), len(topology.gpus)
+    gpus = "GPU" if spec.tensor == 1 else "GPUs"
+    said = f"{wanted} replica{'s' if wanted > 1 else ''} of {spec.tensor} {gpus}"
+    if there >= wanted * spec.tensor:
+        return f"machine '{topology.name}' has {there} GPUs of several kinds, and a replica has one kind: too few for {said}"
+    return f"machine '{topology.name}' has {there} GPU{'s' if there > 1 else ''}, too few for {said}"
+
+
+def _kind(
+    spec: ServiceSpec, engine: str, topology: Topology, model: ServedModel, groups: tuple[tuple[str, ...], ...], replica: int,
+    times_of: Callable[..., ServedStepTimes],
+) -> ReplicaKind:  # fmt: skip
+    """Of a replica and those on GPUs of the same kind."""
+    profile = topology.profile(groups[replica][0])
+    own = partial(times_of, machine=profile, gpus=groups[replica])
+    times = given_step_times(spec.step_times) if spec.step_times else own(model)
     beside = {"tiers": spec.tiers, "prefill": spec.prefill, "adapters": spec.lora, "given step times": spec.step_times}
     if spec.offload.lstrip().startswith("flexgen"):
         refuse_together(beside)
-        below: Below = flexgen(spec.offload, model, topology, groups, name, spec.max_seqs, spec.memory)
+        below: Below = flexgen(spec.offload, model, topology, groups, engine, spec.max_seqs, spec.memory)
     else:
-        below = offloaded(spec.offload, model, topology, groups, times_of, beside)
-    prepared = PreparedService(spec, topology, model, times, groups, _blocks(spec, topology, model, below), below)
-    _check_tiers(prepared)
-    return prepared
+        below = offloaded(spec.offload, model, topology, groups, own, beside)
+    return ReplicaKind(profile.name, times, _blocks(spec, profile, model, below), below)
+
+
+def _check_kinds(spec: ServiceSpec, names: list[str]) -> None:
+    """What is known of GPUs of one kind alone.  Raises GpusimError."""
+    if len(set(names)) < 2:
+        return
+    for given, what in ((spec.step_times, "given step times are"), (spec.offload, "weights below the GPU are modelled")):
+        if given:
+            raise GpusimError(f"{what} of one kind of GPU, and the service has {join(names)}", hint="name one machine")
 
 
 def _check_routing(spec: ServiceSpec, engine: str) -> None:
@@ -281,13 +355,10 @@ def _check_split(spec: ServiceSpec, engine: str, replicas: int) -> None:
             raise GpusimError(f"{what} are not modelled with '{engine}'", hint=f"they are with {join(WAITS)}")
     if spec.prefill >= max(replicas, 1) and spec.prefill:
         raise GpusimError(f"{spec.prefill} of {replicas} replicas compute prompts: none is left to go on with them")
-    if spec.prefill and spec.tiers:
-        raise GpusimError("tiers and prompts that come from another engine are not modelled together")
 
 
-def _blocks(spec: ServiceSpec, topology: Topology, model: ServedModel, offload: Below) -> int:
+def _blocks(spec: ServiceSpec, profile: Profile, model: ServedModel, offload: Below) -> int:
     """KV blocks of a replica: what the engine's share of the memory leaves beside weights and what a step needs."""
-    profile = topology.profile(topology.gpus[0])
     share = spec.memory * profile.memory.capacity.value
     weights, step = model.weight_bytes(spec.tensor), step_bytes(model, spec)
     lora = lora_of(spec.lora)
@@ -347,13 +418,13 @@ def tiers_of(text: str) -> list[TierWord]:
 def _check_tiers(service: PreparedService) -> None:
     if not service.spec.tiers:
         return
-    machine, sockets = service.topology, dict[str, int]()
-    for group in service.groups:
-        socket = socket_of(machine, group[0])
-        sockets[socket] = sockets.get(socket, 0) + 1
+    machine, sockets = service.topology, dict[str, list[str]]()
+    for i, group in enumerate(service.groups):
+        if service.role(i) != "decode":
+            sockets.setdefault(socket_of(machine, group[0]), []).append(group[0])
     for tier in tiers_of(service.spec.tiers):
-        for socket, replicas in sockets.items():
-            disk = machine.profile(service.groups[0][0]).nvme
+        for socket, gpus in sockets.items():
+            disk, replicas = machine.profile(gpus[0]).nvme, len(gpus)
             there = machine.nodes[socket].capacity or 0 if tier.name == "host" else int(disk.capacity.value)
             if tier.size * replicas > there:
                 said = f"{replicas} x {write(tier.size, BYTES)}" if replicas > 1 else write(tier.size, BYTES)
