@@ -341,7 +341,7 @@ def begin_step(s: Service, e: int) -> int:
             prompt += step.tokens[i]
     took = as_cost(s.cost[e, 0], s.cost[e, 1])(engine.cost, engine.step) + engine.owed
     engine.owed = 0
-    engine.working, engine.took = 1, took
+    engine.working, engine.began, engine.took = 1, now, took
     if engine.device >= 0:
         devices.add(s, e, took)
     else:

@@ -39,6 +39,7 @@ ENGINE = record(
      ("own", i8), ("step", i8),   # addresses of its scheduler's tables and of its StepTable
      ("cost", i8),                # address of the tables of its step times
      ("ends", i8),                # of the step under way, NEVER: there is none, or it does not run
+     ("began", i8), ("took", i8),  # when it began, and what it takes if nothing slows it down
      ("each", i8),                # blocks of its device in a chunk of the tiers
      ("swap_latency", i8), ("swap_out", f8), ("swap_in", f8),  # ns of a step's swaps, and of each block
      ("owed", i8),                # ns of swaps that its next step begins with
@@ -47,7 +48,6 @@ ENGINE = record(
      ("under_way", i8),           # requests that it has and that have not ended
      ("owes", i8),                # tokens of their prompts that it has not computed, and one for each of them
      ("working", i8),             # it has a step under way
-     ("took", i8),                # ns of it on GPUs that the engine has alone
      ("service", i8),             # whose requests it takes
      ("device", i8),              # GPUs that it shares with engines of other services, -1: it has its own
      ("slice", i8),               # ns of a turn there
