@@ -23,7 +23,7 @@ FINDS = ("rate", *CHOICES)
 
 
 def serve(
-    model: str, machine: str, requests: str, *, rate: float = 0.0, slo: str = "", find: str = "",
+    model: str, machine: str, requests: str, *, rate: float = 0.0, slo: str = "", find: str | None = None,
     attainment: float = ATTAINMENT, at_once: int = 0, count: int = 0, seed: int = 0, price: str | float = 0.0,
     log: bool = False, **words: Any,
 ) -> ServingAnswer:  # fmt: skip
@@ -36,7 +36,8 @@ def serve(
     count      only so many requests, from the first
     slo        "ttft 500 ms, tpot 50 ms"
     find       "rate": the largest rate at which `attainment` of the requests meet it; "gpus": the fewest that do at this rate;
-               "kv_tier": the smallest part of `tiers` that does, or that is as good as any
+               "kv_tier": the smallest part of `tiers` that does, or that is as good as any; "none": nothing, requests are
+               served as they come; None: the rate where there is an `slo`, and neither `rate` nor `at_once`
     price      of a GPU hour: 2.5, or by the beginning of a GPU's name: "h100=2.5, a100=1.2"
     log        keep what happens to each request (`records` of the answer), for the page of `gpusim serve --log`
     words      the fields of `studies.serving.setup.ServiceSpec`: engine, tensor, replicas, weights, cache, tiers, when, ...;
@@ -49,6 +50,9 @@ def serve(
     >>> found.metrics()["finished"]
     50
     """
+    if find is None:
+        find = "rate" if slo and not rate and not at_once else ""
+    find = "" if find == "none" else find
     if find and find not in FINDS:
         raise GpusimError(f"'{find}' is not searched for", hint=join(FINDS))
     if find == "rate" and (rate or at_once):

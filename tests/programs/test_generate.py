@@ -19,10 +19,11 @@ from gpusim.policies import registry as policies
 from gpusim.policies.trials.allocator_replay import replay
 from gpusim.policies.trials.requests import R_ALLOC, R_FREE
 from gpusim.programs import generate
-from gpusim.programs.generate import gpt2, lengths, llama, registry, schedule, serving, training
+from gpusim.programs.generate import gpt2, llama, registry, schedule, serving, training
 from gpusim.programs.generate.programs import mixed_jobs
 from gpusim.programs.generate.tape import AffineSize, RequestTape
 from gpusim.programs.generate.transformer import Dimensions
+from gpusim.programs.lengths import draw as lengths
 from gpusim.trace.files import load_trace
 from gpusim.trace.trace import ALLOC, FREE, PHASE
 

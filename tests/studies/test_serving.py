@@ -53,6 +53,26 @@ def test_drawn_requests_have_the_means_that_are_asked_for() -> None:
     assert (drawn.prompt == requests_of("drawn(prompt=1000, output=100, requests=20000, spread=0.7, seed=3)").prompt).all()
 
 
+def test_requests_by_name_have_the_quantiles_that_were_recorded() -> None:
+    """Median and 90th percentile of Azure's code trace of 2023 (AzurePublicDataset @ b469a113): 1,469 and 5,188 tokens of prompt."""
+    asked = requests_of("azure-code(requests=200000)")
+    assert np.quantile(asked.prompt, [0.5, 0.9]) == pytest.approx([1469, 5188], rel=0.02)
+    assert np.median(asked.output) == pytest.approx(13, abs=1)
+    assert not asked.arrival.any() and abs(np.corrcoef(asked.prompt, asked.output)[0, 1]) < 0.01
+
+
+def test_objectives_alone_ask_for_the_largest_rate() -> None:
+    words = {"model": "llama-8b", "machine": "h100-sxm-80gb", "requests": "azure-conv(requests=60)", "slo": "tpot 60 ms"}
+    found, plain = serve(**words), serve(**words, find="none")  # type: ignore[arg-type]
+    assert found.search is not None and found.search.best > 0 and plain.search is None
+    assert serve(**words, rate=2.0).search is None  # type: ignore[arg-type]
+
+
+def test_what_limits_the_largest_rate_is_always_said() -> None:
+    found = serve("llama-8b", "4 x l40s", "azure-conv(requests=300)", slo="ttft 500 ms, tpot 50 ms")
+    assert found.limit.startswith("compute: steps take too long, and spend most of their time with products")
+
+
 def test_drawn_prefixes_are_shared() -> None:
     drawn = requests_of("drawn(prompt=500, output=10, requests=300, spread=0, prefix=160, prefixes=2)")
     own = [tuple(drawn.identity[drawn.start[r] : drawn.start[r + 1]]) for r in range(300)]

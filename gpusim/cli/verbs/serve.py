@@ -1,7 +1,7 @@
 """Serve requests with a model on a machine: latencies, goodput, memory; or the largest rate within objectives.
 
     gpusim serve --model llama-8b --machine h100-sxm-80gb --requests "drawn(prompt=1024, output=128)" --rate 5
-    gpusim serve --model llama-8b --machine "4 x l40s" --requests arrivals.csv --slo "ttft 2 s, tpot 100 ms" --find rate
+    gpusim serve --model llama-8b --machine "4 x l40s" --requests azure-code --slo "ttft 2 s, tpot 100 ms"
     gpusim serve kv_tiers                                     a shipped question: all combinations of its axes
     gpusim serve --model llama-70b --machine hgx-h100 --tensor 4 --requests mooncake.jsonl --tiers "host(500 GB)"
 """
@@ -40,7 +40,9 @@ def verb(
     at_once: Annotated[int, typer.Option(help="So many clients, each of which waits for its answer.", min=0)] = 0,
     count: Annotated[int, typer.Option(help="Only so many requests, from the first.", min=0)] = 0,
     slo: Annotated[str, typer.Option(help="Objectives: 'ttft 500 ms, tpot 50 ms'.")] = "",
-    find: Annotated[str, typer.Option(help="rate: the largest; gpus: the fewest; kv_tier: the smallest of --tiers.")] = "",
+    find: Annotated[
+        str | None, typer.Option(help="rate: the largest (so with --slo); gpus: the fewest; kv_tier: the smallest of --tiers.")
+    ] = None,
     attainment: Annotated[float, typer.Option(help="Share of the requests that have to meet them.", min=0.0, max=1.0)] = 0.9,
     tiers: Annotated[str, typer.Option(help="Memories below for keys and values: 'host(64 GiB) > nvme(1 TB, s3fifo)'.")] = "",
     when: Annotated[str, typer.Option(help="What goes there: write_through, selective, write_back.")] = "write_through",

@@ -164,6 +164,16 @@ class ServiceRun:
         self._records = [np.concatenate(self._records)]
         return self._records[0]
 
+    def spent(self, service: int = 0) -> list[Any]:
+        """What the steps of each engine of a service have taken (`machine.serving.step.StepParts`)."""
+        costs: list[Any] = [engine.cost for engine in self.engines if engine.service == service]
+        return [cost.spent() for cost in costs]
+
+    def times(self, service: int = 0) -> dict[str, int]:
+        """ns of all steps of all engines of a service by part."""
+        spent = self.spent(service)
+        return {name: sum(one.parts[name] for one in spent) for name in spent[0].parts}
+
     def result(self, service: int = 0) -> Served:
         """What has become of the requests of a service so far."""
         mine = self.tables.outcome["service"] == service

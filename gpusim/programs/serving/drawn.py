@@ -8,9 +8,10 @@
         a turn's prompt is all that was said before and `prompt` tokens more, so that the cache may have the rest
     burst(rate=2, peak=20, begins=60, lasts=30, seconds=180, prompt=512, output=64, spread=0.5, seed=0)
         a Poisson process of `rate` a second, and of `peak` for `lasts` seconds
+    azure-code(requests=1000, seed=0), azure-conv, mooncake
+        all at once; lengths by the quantiles of recorded requests (`programs.lengths`), prompt and output apart from each other
 `adapters=100, skew=1` of drawn and burst: each request wants one of so many LoRA adapters, the k-th with a probability in
 proportion to 1 / k**skew; 0: none does.
-Nothing is fitted to a service's log.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy.typing as npt
 from gpusim.base.errors import GpusimError, suggest
 from gpusim.policies.schedule.parts.running import request_table
 from gpusim.policies.schedule.parts.tables import RequestTable
+from gpusim.programs.lengths import draw as lengths
 
 SECOND = 1_000_000_000
 PIECE = 16
@@ -32,7 +34,7 @@ MOST = 10**7
 I64 = npt.NDArray[np.int64]
 Numbers = dict[str, float]
 
-_CALL = re.compile(r"\s*(\w+)\s*(?:\((.*)\))?\s*")
+_CALL = re.compile(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*")
 _LEAST = dict.fromkeys(("requests", "prompt", "output", "prefixes", "users", "turns", "seconds"), 1.0)
 _LEAST |= {"rate": 0.001, "peak": 0.001}
 
@@ -114,6 +116,19 @@ def _chats(numbers: Numbers, rng: np.random.Generator) -> RequestTable:
     )  # fmt: skip
 
 
+def _recorded(name: str) -> Callable[[Numbers, np.random.Generator], RequestTable]:
+    """Requests with the lengths of a recorded service."""
+
+    def draw(numbers: Numbers, rng: np.random.Generator) -> RequestTable:
+        n = int(numbers["requests"])
+        prompt, output = (
+            lengths.draw(rng, n, name, typical=0, spread=0.0, longest=MOST, part=part) for part in ("prompt", "output")
+        )
+        return request_table(np.zeros(n, np.int64), prompt, output)
+
+    return draw
+
+
 def _burst(numbers: Numbers, rng: np.random.Generator) -> RequestTable:
     parts = []
     for rate, first, end in (
@@ -137,4 +152,5 @@ KINDS: dict[str, tuple[Callable[[Numbers, np.random.Generator], RequestTable], N
                        "prefix": 0, "seed": 0}),
     "burst": (_burst, {"rate": 2, "peak": 20, "begins": 60, "lasts": 30, "seconds": 180, "prompt": 512, "output": 64,
                        "spread": 0.5, "seed": 0, "adapters": 0, "skew": 1}),
+    **{name: (_recorded(name), {"requests": 1000, "seed": 0, "adapters": 0, "skew": 1}) for name in lengths.RECORDED},
 }  # fmt: skip

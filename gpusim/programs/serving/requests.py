@@ -23,7 +23,7 @@ def requests_of(word: str, count: int | None = None) -> RequestTable:
         return made
     path = Path(word)
     if not path.is_file():
-        hint = "name a CSV or JSON lines, or draw them: drawn(prompt=1024, output=128), chats(users=100), burst(peak=20)"
+        hint = "name a CSV or JSON lines, or draw them: drawn(prompt=1024), chats(users=100), burst(peak=20), azure-code"
         raise GpusimError(f"there is no file of requests '{word}'", hint=hint)
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         found = read_requests(cast(BinaryIO, file), str(path), wanted=count)

@@ -143,15 +143,30 @@ def answer(
 ) -> ServingAnswer:
     """Of a run that has ended; see `prices` for the price of a GPU hour."""
     served = run.result()
-    costs: list[Any] = [engine.cost for engine in run.engines]
-    spent = [cost.spent() for cost in costs]
-    times = {name: sum(one.parts[name] for one in spent) for name in spent[0].parts}
+    spent, times = run.spent(), run.times()
     total = max(sum(one.ns for one in spent), 1)
     spread = sum(one.low for one in spent) / total, sum(one.high for one in spent) / total
     return ServingAnswer(
         service, served, slo, times, spread, tuple(_tiers(run)), search, hourly(service, price),
-        limited_by(service, served, times), records=run.records() if run.logs else None,
+        _limit(service, served, times, search), records=run.records() if run.logs else None,
     )
+
+
+def _limit(service: PreparedService, served: Served, times: dict[str, int], search: RateSearch | None) -> str:
+    """What limits the service; after a search for its largest rate, what does at the next rate that was tried."""
+    fails = search and next((p for p in search.points if p.rate > search.best > 0), None)
+    if not fails:
+        return limited_by(service, served, times)
+    if limit := limited_by(service, fails.served, fails.times):
+        return limit
+    if service.spec.step_times:
+        return "compute: steps take too long"
+    return f"compute: steps take too long, and spend most of their time with {_most(fails.times)}"
+
+
+def _most(times: dict[str, int]) -> str:
+    """The part of steps that takes the longest."""
+    return WORDS[max(times, key=lambda name: times[name])]
 
 
 def _tiers(run: ServiceRun) -> list[dict[str, Any]]:
@@ -189,8 +204,7 @@ def limited_by(service: PreparedService, served: Served, times: dict[str, int]) 
     said = f"compute{_of_role(service, samples['waiting'])}: requests wait {queued:.0%} of their time"
     if service.spec.step_times:
         return said
-    part = max(times, key=lambda name: times[name])
-    return f"{said}, and steps spend most of theirs with {WORDS[part]}"
+    return f"{said}, and steps spend most of theirs with {_most(times)}"
 
 
 def _of_role(service: PreparedService, waiting: Any) -> str:

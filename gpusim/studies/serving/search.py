@@ -31,6 +31,7 @@ class RatePoint:
     rate: float
     served: Served
     attainment: float  # share of its requests that met the objectives
+    times: dict[str, int]  # ns of all its steps by part
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def find_rate(
             run = of.start(steady(requests, rate, seed))
             run.advance()
             result = run.result()
-            known[rate] = RatePoint(rate, result, float(result.meets(slo).mean()))
+            known[rate] = RatePoint(rate, result, float(result.meets(slo).mean()), run.times())
             if tell is not None:
                 tell(known[rate])
             return known[rate].attainment >= attainment

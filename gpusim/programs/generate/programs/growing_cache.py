@@ -11,10 +11,10 @@ from numba import typeof, types
 from gpusim.base.compiled import entry, outlined
 from gpusim.base.errors import GpusimError, suggest
 from gpusim.base.tables import table
-from gpusim.programs.generate import lengths as distributions
 from gpusim.programs.generate import serving
 from gpusim.programs.generate.schedule import PLAY, RequestSchedule, play
 from gpusim.programs.generate.transformer import Dimensions
+from gpusim.programs.lengths import draw as distributions
 
 i8 = np.int64
 CACHES = ("contiguous", "pages")

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.programs.generate import lengths as distributions
 from gpusim.programs.generate import training
 from gpusim.programs.generate.schedule import RequestSchedule, play
 from gpusim.programs.generate.transformer import Dimensions
+from gpusim.programs.lengths import draw as distributions
 
 CHUNK = 1 << 10  # steps
 

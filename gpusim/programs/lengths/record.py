@@ -1,6 +1,6 @@
 """Reproduces `data/lengths.csv` from the published request traces (a developer's tool; the product only reads its result).
 
-    python -m gpusim.programs.generate.record_lengths FOLDER
+    python -m gpusim.programs.lengths.record FOLDER
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpusim.programs.generate.lengths import TABLE
+from gpusim.programs.lengths.draw import TABLE
 from gpusim.trace.trace import I64
 
 FILES = {
@@ -24,7 +24,7 @@ FILES = {
 SHARES = [*range(100), 99.5, 99.9, 100]  # %
 HEAD = """\
 # Quantiles of the tokens of prompts and outputs of recorded LLM services: share of the requests in %, tokens.
-# Changed from the sources: only these quantiles are kept.  Made by `python -m gpusim.programs.generate.record_lengths`.
+# Changed from the sources: only these quantiles are kept.  Made by `python -m gpusim.programs.lengths.record`.
 # azure-conv, azure-code: AzureLLMInferenceTrace2023, Azure/AzurePublicDataset @ b469a113, (c) Microsoft, CC-BY-4.0;
 #   P. Patel et al., "Splitwise", ISCA 2024.  19,366 and 8,819 requests.
 # mooncake: conversation trace, kvcache-ai/Mooncake @ 3b5a5941, Apache-2.0; R. Qin et al., FAST 2025.  12,031 requests.

@@ -1,0 +1,1 @@
+"""Lengths of sequences: of distributions, and as services recorded them."""
