@@ -45,8 +45,8 @@ def ends(run: ServiceRun, services: int = 2) -> list[list[int]]:
 
 
 def test_slices_alternate_while_both_have_a_step() -> None:
-    """0 A 400, switch 60 (A leaves), 460 B 860, switch 70, 930 A 1330, 1400 B 1800, 1870 A 2070; A has ended: switch 60 (B comes
-    back), 2130 B 2330."""
+    """0 A 400, switch 60 (A leaves), 460 B 860, switch 70, 930 A 1330, 1400 B 1800, 1870 A 2070; A has ended: switch 60 (B
+    comes back), 2130 B 2330."""
     run = side_by_side(request_table([0], 8, 1), request_table([0], 8, 1), how=shared())
     assert ends(run) == [[2070], [2330]]
     assert [int(run.tables.device[0][name]) for name in ("switches", "switched")] == [5, 60 + 3 * 70 + 60]

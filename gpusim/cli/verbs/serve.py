@@ -57,6 +57,8 @@ def verb(
     memory: Annotated[float, typer.Option(help="Share of the GPUs' memory that the engine takes.", min=0.01, max=1.0)] = 0.9,
     routing: Annotated[str, typer.Option(help="least_busy, round_robin, least_tokens, mixed_pool.")] = "least_busy",
     step_times: Annotated[str, typer.Option(help="A CSV of what steps take: FILE or FILE(hardware=h100).")] = "",
+    beside: Annotated[str, typer.Option(help="A second service there: 'llama-1b(memory=0.3, requests=drawn)'.")] = "",
+    tenancy: Annotated[str, typer.Option(help="How GPUs pass between both: time_slices(slice=2 ms), mps.")] = "time_slices",
     price: Annotated[str, typer.Option(help="Of a GPU hour: 2.5, or 'h100=2.5, a100=1.2'; tells what tokens cost.")] = "",
     seed: Annotated[int, typer.Option(help="Of the arrivals.", min=0)] = 0,
     use: Use = None,
@@ -83,7 +85,8 @@ def verb(
         model, machine, requests, rate=rate, slo=slo, find=find, attainment=attainment, at_once=at_once, count=count, seed=seed,
         price=price, log=log, engine=engine, tensor=tensor, replicas=replicas, prefill=prefill, tiers=tiers, when=when,
         lora=lora, offload=offload, weights=weights, cache=cache, max_seqs=max_seqs, max_tokens=max_tokens, max_len=max_len,
-        block=block, memory=memory, routing=routing, step_times=step_times, use=tuple(use or ()),
+        block=block, memory=memory, routing=routing, step_times=step_times, beside=beside, tenancy=tenancy,
+        use=tuple(use or ()),
     )  # fmt: skip
     if json:
         emit_json(found.values())
@@ -141,6 +144,12 @@ def _show(found: ServingAnswer) -> None:
     emit(_latencies(numbers))
     typer.echo("")
     typer.echo(_sentence(found, numbers))
+    if found.beside is not None:
+        other, told = found.beside, found.beside.metrics()
+        typer.echo(f"\nBeside it {other.service.spec.model}, room for {other.service.cached_tokens:,} tokens:\n")
+        emit(_latencies(told))
+        typer.echo("")
+        typer.echo(_sentence(other, told))
     for tier in found.tiers:
         typer.echo(f"{tier['tier']}: {tier['stored']:,} chunks stored, {tier['loaded']:,} loaded, {tier['evicted']:,} evicted")
 

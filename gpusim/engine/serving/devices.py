@@ -1,8 +1,8 @@
 """GPUs that engines of several services have together: whose step runs, and how fast.
 
-A step fills its GPUs.  In time slices one engine's step runs at a time, in the turns of the driver's runlist; under MPS all steps
-that are under way run at once, each at an equal part of its speed.  See `machine.tenancy` for the rules; what an engine's CPU
-does for a step counts as a part of it.
+A step fills its GPUs.  In time slices one engine's step runs at a time, in the turns of the driver's runlist; under MPS all
+steps that are under way run at once, each at an equal part of its speed.  See `machine.tenancy` for the rules; what an engine's
+CPU does for a step counts as a part of it.
 """
 
 from __future__ import annotations

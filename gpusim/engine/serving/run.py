@@ -180,9 +180,8 @@ class ServiceRun:
         engines = [e for e, engine in enumerate(self.engines) if engine.service == service]
         outcome, requests = self.tables.outcome[mine], self.requests
         own = outcome["engine"]
-        of_engine = {
-            name: _pick([getattr(e.scheduler.step, name)[mine] for e in self.engines], own) for name in ("cached", "preemptions")
-        }
+        steps = [engine.scheduler.step for engine in self.engines]
+        of_engine = {name: _pick([getattr(step, name)[mine] for step in steps], own) for name in ("cached", "preemptions")}
         kept = ("engine", "admitted", "first", "last", "ended", "made", "refused", "sent_for", "handed", "waited")
         columns = {name: outcome[name].copy() for name in kept}
         columns["engine"] = np.where(own >= 0, own - engines[0], own)

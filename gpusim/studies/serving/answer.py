@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,7 @@ class ServingAnswer:
     chosen: str = ""  # what a search for GPUs or tiers chose, and the rows of what it tried
     tried: tuple[dict[str, Any], ...] = ()
     records: Any = None  # engine.serving.tables.SERVED rows of a run that kept its log
+    beside: ServingAnswer | None = None  # what became of the requests of the service on the same GPUs
 
     def metrics(self) -> dict[str, float]:
         """All numbers by name; see `results.served`, `cost_per_million_tokens` of the output in the currency of the price."""
@@ -65,6 +66,8 @@ class ServingAnswer:
             found |= {"best_rate_per_s": self.search.best, "alone_attainment": self.search.alone}
             if self.search.seeds:
                 found |= {"slow_rate_per_s": self.search.slow, "fast_rate_per_s": self.search.fast}
+        if self.beside is not None:
+            found |= {f"beside_{name}": value for name, value in self.beside.metrics().items()}
         return found
 
     def kinds(self) -> list[dict[str, Any]]:
@@ -97,6 +100,8 @@ class ServingAnswer:
         found["tiers"] = list(self.tiers)
         if self.service.offload is not None:
             found["offload"] = self.service.offload.said(self.times)
+        if self.beside is not None:
+            found["beside"] = self.beside.values()
         if self.chosen:
             found |= {"chosen": self.chosen, "tried": list(self.tried)}
         if self.search is not None:
@@ -142,12 +147,21 @@ def answer(
     service: PreparedService, run: ServiceRun, slo: Objective, search: RateSearch | None = None, price: str | float = 0.0
 ) -> ServingAnswer:
     """Of a run that has ended; see `prices` for the price of a GPU hour."""
-    served = run.result()
-    spent, times = run.spent(), run.times()
+    found = _answer(service, run, 0, slo, search, hourly(service, price))
+    if service.beside is None:
+        return found
+    return replace(found, beside=_answer(service.beside[0], run, 1, Objective(), None, 0.0))
+
+
+def _answer(
+    service: PreparedService, run: ServiceRun, number: int, slo: Objective, search: RateSearch | None, price: float
+) -> ServingAnswer:
+    """Of one of the services of a run."""
+    served, spent, times = run.result(number), run.spent(number), run.times(number)
     total = max(sum(one.ns for one in spent), 1)
     spread = sum(one.low for one in spent) / total, sum(one.high for one in spent) / total
     return ServingAnswer(
-        service, served, slo, times, spread, tuple(_tiers(run)), search, hourly(service, price),
+        service, served, slo, times, spread, () if number else tuple(_tiers(run)), search, price,
         _limit(service, served, times, search), records=run.records() if run.logs else None,
     )
 

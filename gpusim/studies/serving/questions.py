@@ -75,6 +75,8 @@ class ServiceAxes:
     memory: Axis[Annotated[float, Field(gt=0, le=1)]] = (0.9,)
     routing: Axis[Literal["least_busy", "round_robin", "least_tokens", "mixed_pool"]] = ("least_busy",)
     step_times: Axis[str] = ("",)
+    beside: Axis[str] = ("",)
+    tenancy: Axis[str] = ("time_slices",)
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -183,6 +185,9 @@ def row_of(point: ServedPoint, asked: ServingQuestion) -> dict[str, Any]:
         row |= {"cached": numbers["hit_share"], "from tiers": numbers["tier_share"]}
     if numbers["handed_share"] > 0:
         row["handed over"] = numbers["handed_share"]
+    if point.answer.beside is not None:
+        row |= {f"beside {name} [ms]": numbers[f"beside_{key}_ns"] / 1e6 for name, key in _NUMBERS.items()}
+        row["beside output [tokens/s]"] = numbers["beside_output_tokens_per_s"]
     if "cost_per_million_tokens" in numbers:
         row["cost of 1 M tokens"] = numbers["cost_per_million_tokens"]
     return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in row.items()}

@@ -68,11 +68,12 @@ def find_rate(
     The same requests with the same gaps come faster or slower, so that rates differ in little else; where they are too few for
     `STEADY` seconds they come again.  With `interval` the search is made again around what it found, with slow and fast steps
     and with two other draws of the arrivals.
+    A service on the same GPUs is there at all rates, but not when the requests are first served one after the other.
     Raises GpusimError without an objective.
     """
     if slo == Objective():
         raise GpusimError("there is no objective to keep", hint="--slo 'ttft 500 ms, tpot 50 ms'")
-    one = service.start(requests, at_once=1)
+    one = replace(service, beside=None).start(requests, at_once=1)
     one.advance()
     served = one.result()
     alone = float(served.meets(slo).mean())

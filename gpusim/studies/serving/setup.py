@@ -14,6 +14,7 @@ from gpusim.base.errors import GpusimError
 from gpusim.base.text import join
 from gpusim.base.units import BYTES, parse, show_bytes, write
 from gpusim.engine.serving.adapters import AdaptedCost
+from gpusim.engine.serving.beside import together
 from gpusim.engine.serving.modelled import ModelledCost
 from gpusim.engine.serving.pool import MixedPool
 from gpusim.engine.serving.run import ROUTINGS, BlockSwap, Engine, ServiceRun
@@ -30,7 +31,9 @@ from gpusim.machine.topology.topology import Topology
 from gpusim.policies.registry import of
 from gpusim.policies.schedule.parts.running import EngineLimits
 from gpusim.policies.schedule.parts.tables import RequestTable
+from gpusim.programs.serving.requests import requests_of
 from gpusim.programs.zoo.served import served
+from gpusim.studies.serving.beside import as_long_as, beside_of, shared_by
 from gpusim.studies.serving.flexgen import FlexgenOffload, flexgen
 from gpusim.studies.serving.lora import LoraWord, lora_of, with_slots
 from gpusim.studies.serving.lora import check as check_adapters
@@ -74,6 +77,9 @@ class ServiceSpec:
     routing     which replica takes a request: least_busy, round_robin, least_tokens (which owes the fewest), or mixed_pool: the
                 first `prefill` are for prompts, the others for tokens, and each does both where its kind has too much
     step_times  a CSV of what steps take, instead of modelled times (`machine.serving.given`); "": they are modelled
+    beside      a second service on the same GPUs, with requests of its own: llama-1b(memory=0.3, requests=drawn(prompt=256))
+                (`studies.serving.beside`); "": none
+    tenancy     how GPUs pass between both: time_slices(slice=2 ms, others_slice=200 us), mps
     use         files with policies of one's own, or the decorated objects, which `engine` and `tiers` may name
     """
 
@@ -96,6 +102,8 @@ class ServiceSpec:
     memory: float = 0.9
     routing: str = "least_busy"
     step_times: str = ""
+    beside: str = ""
+    tenancy: str = "time_slices"
     use: tuple[Any, ...] = ()
 
     def policy(self, kind: str, name: str) -> Any:
@@ -133,6 +141,7 @@ class PreparedService:
 
     groups  GPUs of each replica
     kinds   of replicas; `which` says of each replica its place among them
+    beside  a service with replicas on the same GPUs, its requests, and how many of them come a second (0.0: as they are)
     """
 
     spec: ServiceSpec
@@ -141,6 +150,7 @@ class PreparedService:
     groups: tuple[tuple[str, ...], ...]
     kinds: tuple[ReplicaKind, ...]
     which: tuple[int, ...]
+    beside: tuple[PreparedService, RequestTable, float] | None = None
 
     def kind(self, replica: int) -> ReplicaKind:
         """Of a replica."""
@@ -170,7 +180,8 @@ class PreparedService:
 
         Times that were given have no interval.
         """
-        return replace(self, kinds=tuple(kind.paced(bound) for kind in self.kinds))
+        other = self.beside and (self.beside[0].paced(bound), *self.beside[1:])
+        return replace(self, kinds=tuple(kind.paced(bound) for kind in self.kinds), beside=other)
 
     @property
     def cached_tokens(self) -> int:
@@ -178,9 +189,38 @@ class PreparedService:
         return sum(self.kinds[i].blocks for i in self.which) * self.spec.block
 
     def start(self, requests: RequestTable, *, at_once: int = 0, log: bool = False) -> ServiceRun:
-        """A run of the service on these requests; see `ServiceRun`."""
-        spec, named = self.spec, dense(requests)
-        longest = int((requests.prompt + requests.output).max())
+        """A run of the service on these requests, and of the one beside it on its own; see `ServiceRun`."""
+        if self.beside is not None:
+            return self._start_both(*self.beside, requests, at_once, log)
+        named = dense(requests)
+        return ServiceRun(
+            named, self.engines(named), routing=self.spec.routing, at_once=at_once, store=self._store(), pool=self._pool(),
+            log=log,
+        )  # fmt: skip
+
+    def _start_both(
+        self, other: PreparedService, theirs: RequestTable, rate: float, requests: RequestTable, at_once: int, log: bool
+    ) -> ServiceRun:
+        for given, what in ((at_once, "clients that wait for their answers"), (log, "a log")):
+            if given:
+                raise GpusimError(f"{what} and a service beside another are not modelled together")
+        among = together([requests, as_long_as(theirs, rate, requests)])
+        named = dense(among.requests)
+        engines = [
+            replace(engine, device=i, service=k, name=f"{engine.name} of {service.spec.model}")
+            for k, service in enumerate((self, other)) for i, engine in enumerate(service.engines(named, among.service == k))
+        ]  # fmt: skip
+        shared = shared_by(self.spec.tenancy, self.topology.profile(self.groups[0][0]))
+        store, routing = self._store(len(engines)), self.spec.routing
+        return ServiceRun(named, engines, routing=routing, store=store, shared=shared, among=among)
+
+    def engines(self, named: RequestTable, own: Any = True) -> list[Engine]:
+        """Of the replicas, for requests of which some are the service's own, a mask."""
+        spec, requests = self.spec, named
+        own = np.broadcast_to(own, len(requests.prompt))
+        if self.lora is None and requests.adapter[own].any():
+            raise GpusimError("requests want adapters, and the service has none", hint="lora=\"rank=16, max_loras=8\"")
+        longest = int((requests.prompt + requests.output)[own].max())
         margin = 7 if spec.engine.startswith("sglang") else 1  # SGLang keeps the end of the longest sequence free of prompts
         prompts = named._replace(output=np.ones_like(named.output))
         engines = []
@@ -192,9 +232,7 @@ class PreparedService:
             apart = role == "prefill" and spec.routing != POOL
             scheduler = spec.policy("schedule", engine).start(prompts if apart else named, limits)
             engines.append(Engine(f"replica {i}", scheduler, self._cost(named, i), self._swap(group), role))
-        return ServiceRun(
-            named, engines, routing=spec.routing, at_once=at_once, store=self._store(), pool=self._pool(), log=log
-        )
+        return engines
 
     def _pool(self) -> MixedPool | None:
         """The ways of keys and values between all replicas, where these change what they compute."""
@@ -207,8 +245,6 @@ class PreparedService:
     def _cost(self, requests: RequestTable, replica: int) -> ModelledCost | TabledCost:
         """What steps cost, with adapters or offloaded weights where there are some."""
         group, times, below = self.groups[replica], self.kind(replica).times, self.kind(replica).offload
-        if self.lora is None and requests.adapter.any():
-            raise GpusimError("requests want adapters, and the service has none", hint="lora=\"rank=16, max_loras=8\"")
         if isinstance(times, GivenStepTimes):
             return TabledCost(times)
         if self.lora is None:
@@ -234,7 +270,8 @@ class PreparedService:
         out, back = way(self.topology, group[0], socket), way(self.topology, socket, group[0])
         return BlockSwap(out.latency, size / out.rate, size / back.rate)
 
-    def _store(self) -> KvStore | None:
+    def _store(self, engines: int = 0) -> KvStore | None:
+        """Tiers, and ways between replicas, of the first of so many engines."""
         spec = self.spec
         if not spec.tiers and (not spec.prefill or spec.routing == POOL):
             return None
@@ -242,6 +279,7 @@ class PreparedService:
             raise GpusimError(f"keys and values are not written '{spec.when}'", hint=join(tuple(WHEN)))
         keep = [bool(spec.tiers) and self.role(i) != "decode" for i in range(len(self.groups))]
         chains = tuple(tuple(self._chain(group)) if own else () for group, own in zip(self.groups, keep, strict=True))
+        chains += ((),) * (engines - len(chains))
         rates = transfers.rates(self.topology)
         for group in self.groups:
             disk, (read, write_) = self.topology.profile(group[0]).nvme, _disk_links(group[0])
@@ -294,7 +332,25 @@ def prepare(spec: ServiceSpec) -> PreparedService:
     kinds = tuple(_kind(spec, name, topology, model, groups, i, times_of) for i in first)
     prepared = PreparedService(spec, topology, model, groups, kinds, tuple([keys[i] for i in first].index(key) for key in keys))
     _check_tiers(prepared)
-    return prepared
+    return _with_beside(prepared)
+
+
+def _with_beside(first: PreparedService) -> PreparedService:
+    """The service, and the one beside it if there is one."""
+    spec, word = first.spec, beside_of(first.spec.beside)
+    if word is None:
+        return first
+    shared_by(spec.tenancy, first.topology.profile(first.groups[0][0]))
+    mixed = spec.routing == POOL and "a mixed pool"
+    wanted = [name for name in ("weights below the GPU" if spec.offload else "", mixed or "") if name]
+    if wanted:
+        raise GpusimError(f"{wanted[0]} and a service beside another are not modelled together")
+    if spec.memory + word.words["memory"] > 1.0 + 1e-9:
+        said = f"{spec.memory:g} and {word.words['memory']:g} of each GPU's memory are more than there is"
+        raise GpusimError(said, hint="a smaller share for one of both: --memory 0.5")
+    like = {"machine": spec.machine, "tensor": spec.tensor, "replicas": len(first.groups), "use": spec.use}
+    other = prepare(ServiceSpec(model=word.model, **like, **word.words))
+    return replace(first, beside=(other, requests_of(word.requests), word.rate))
 
 
 def _too_few(spec: ServiceSpec, topology: Topology) -> str:

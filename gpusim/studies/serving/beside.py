@@ -1,0 +1,98 @@
+"""A second service on the same GPUs, in words: llama-1b(memory=0.3, requests=drawn(prompt=256, output=32), rate=4).
+
+    memory     its share of each GPU; with that of the first no more than 1
+    requests   as of any service
+    rate       requests a second, from the first on again until those of the other service have all come; 0: as `requests` says
+    weights, cache, engine, block, max_seqs, max_tokens, max_len   as of any service
+Its replicas have the GPUs of the first one's, as many for each; how these pass between both says `tenancy`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from gpusim.base.calls import value_of
+from gpusim.base.errors import GpusimError, suggest
+from gpusim.base.text import join
+from gpusim.base.yaml.values import policy
+from gpusim.engine.serving.beside import Shared
+from gpusim.machine import tenancy
+from gpusim.machine.profile import Profile
+from gpusim.policies.schedule.parts.tables import RequestTable
+from gpusim.programs.serving.drawn import SECOND
+from gpusim.programs.serving.requests import at_rate
+
+WORDS: dict[str, type] = {
+    "memory": float, "rate": float, "block": int, "max_seqs": int, "max_tokens": int, "max_len": int,
+    "weights": str, "cache": str, "engine": str, "requests": str,
+}  # fmt: skip
+EXAMPLE = "llama-1b(memory=0.3, requests=drawn(prompt=256, output=32), rate=4)"
+_CALL = re.compile(r"\s*([\w.@-]+)\s*\((.*)\)\s*", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class BesideWord:
+    """A model, the fields of its `ServiceSpec` that are said, its requests, and how many a second."""
+
+    model: str
+    words: dict[str, Any]
+    requests: str
+    rate: float
+
+
+def beside_of(text: str) -> BesideWord | None:
+    """What the word says; None for "".  Raises GpusimError."""
+    if not text.strip():
+        return None
+    match = _CALL.fullmatch(text)
+    if match is None:
+        raise GpusimError(f"'{text}' is no service beside another", hint=f"write {EXAMPLE}")
+    found: dict[str, Any] = {}
+    for part in _parts(match[2]):
+        name, _, value = (x.strip() for x in part.partition("="))
+        if name not in WORDS:
+            raise GpusimError(f"a service beside another has no '{name}'", hint=suggest(name, WORDS) or join(tuple(WORDS)))
+        number = value if WORDS[name] is str else value_of(value)
+        if not isinstance(number, (WORDS[name], int)) or (WORDS[name] is not str and not number >= 0):
+            raise GpusimError(f"{name}={value} of a service beside another is no number", hint=f"write {EXAMPLE}")
+        found[name] = number
+    for name in ("memory", "requests"):
+        if name not in found:
+            raise GpusimError(f"the service beside has no {name}", hint=f"write {EXAMPLE}")
+    return BesideWord(match[1], found, found.pop("requests"), float(found.pop("rate", 0.0)))
+
+
+def _parts(text: str) -> list[str]:
+    """What lies between commas that are in no brackets."""
+    depth, parts = 0, [""]
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part for part in parts if part.strip()]
+
+
+def shared_by(way: str, profile: Profile) -> Shared:
+    """How GPUs pass between two services: `time_slices(slice=2 ms, others_slice=200 us)` or `mps`.  Raises GpusimError."""
+    spec = policy(way) if way.strip() else policy(tenancy.SLICES)
+    if spec.name not in tenancy.WAYS:
+        raise GpusimError(f"services do not share GPUs by '{spec.name}'", hint=join(tenancy.WAYS))
+    if spec.name == tenancy.MPS and spec.params:
+        said = f"mps({spec.params[0][0]}) of services is not modelled: a step fills all multiprocessors"
+        raise GpusimError(said, hint="write mps")
+    found = tenancy.way(spec).tenancy(1, tenancy.Switch(bandwidth=float(profile.memory.bandwidth.value) / 1e9))
+    assert found is not None
+    return Shared(found, int(profile.gpu.sm_count.value))
+
+
+def as_long_as(requests: RequestTable, rate: float, other: RequestTable) -> RequestTable:
+    """The requests at a rate, from the first on again until the last of the other service has come."""
+    if not rate:
+        return requests
+    lasts = float(other.arrival[-1] - other.arrival[0]) / SECOND
+    return at_rate(requests, rate, count=max(len(requests.arrival), math.ceil(rate * lasts)))
