@@ -11,6 +11,7 @@ from gpusim.show.page.pack import packed
 from gpusim.show.page.timeline import timeline
 from gpusim.show.page.write import FOOTER, NAME
 from gpusim.show.values.requests_in_time import requests_in_time
+from gpusim.show.values.served_memory import capacity_of
 from gpusim.studies.serving.answer import ServingAnswer
 
 KEY = "service"  # of the only run
@@ -30,12 +31,9 @@ def write_service_page(found: ServingAnswer, answer: str, latencies: list[dict[s
         "served": {"tables": [{"title": "", "rows": _cells(latencies)}], "said": [], "copied": [], "notes": []},
     }  # fmt: skip
     none = {"columns": [], "runs": {"number": [], "key": [], "name": [], "wins": [], "oracle": []}, "compared": ""}
-    capacity = sum(
-        found.service.topology.profile(gpu).memory.capacity.value for group in found.service.groups for gpu in group
-    )
     content = {
         "folders": [{"told": told, "table": none}], "has_plotly": True, "without_plotly": "", "charts": {}, "timelines": [KEY],
-        "maps": [], "capacities": {KEY: capacity}, "timelines_left": left,
+        "maps": [], "capacities": {KEY: capacity_of(found)}, "timelines_left": left,
     }  # fmt: skip
     words = {"title": question, "name": folder.name, "question": question, "answer": answer, "footer": FOOTER}
     blobs = {"content": as_blob(content), "numbers-0": packed({}, {}), f"timeline-{KEY}": timeline(rows)}
