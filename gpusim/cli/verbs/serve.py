@@ -119,8 +119,12 @@ def answer_question(word: str, out: Path | None, jobs: int = 1, force: bool = Fa
     else:
         typer.echo(f"{asked.question}\n")
         emit(rows, columns=list(dict.fromkeys(name for row in rows for name in row)))
-    if out is not None and not json:
-        typer.echo(f"\n{out}: summary.csv")
+    if out is not None:
+        from gpusim.show.serving_question import save_figure
+
+        names = [path.name for path in save_figure(asked, rows, out)]
+        if not json:
+            typer.echo(f"\n{out}: {', '.join(['summary.csv', *names])}")
 
 
 def _show(found: ServingAnswer) -> None:
