@@ -85,7 +85,7 @@ def _times(panel: Axes, rows: Rows, name: str) -> None:
     unit, divisor = ("s", 1e3) if slow else ("ms", 1.0)
     ends = [[max(float(row[f"{name} {share} [ms]"]), LEAST) / divisor for row in rows] for share in ("p50", "p99")]
     places = list(range(len(rows)))
-    panel.hlines(places, *ends, color=FAINT, linewidth=2, zorder=1)
+    panel.hlines(places, ends[0], ends[1], color=FAINT, linewidth=2, zorder=1)
     for share, x, colour in zip(("p50", "p99"), ends, (BLUE, ORANGE), strict=True):
         panel.plot(x, places, "o", color=colour, markersize=4, label=share, gid=f"{name} {share}")
     shown = [x for end in ends for x in end if x > LEAST]

@@ -23,7 +23,7 @@ WORDS: dict[str, Any] = {"memory": 0.6, "rate": 6.0}
 
 @pytest.mark.hand_worked
 def test_two_steps_of_two_models_by_hand() -> None:
-    """One prompt and one token each, at once: slices of 1,024 us, a switch and the state of 132 multiprocessors between them."""
+    """One prompt and one token each, at once: slices of 1,024 us, between them a switch and the state of 132 processors."""
     one = "drawn(prompt=1000, output=1, requests=1, spread=0)"
     words = {"memory": 0.6, "beside": f"llama-1b(memory=0.3, requests={one})"}
     service = prepare(ServiceSpec(model="llama-8b", machine="h100-sxm-80gb", **words))

@@ -55,14 +55,19 @@ def beside_of(text: str) -> BesideWord | None:
         name, _, value = (x.strip() for x in part.partition("="))
         if name not in WORDS:
             raise GpusimError(f"a service beside another has no '{name}'", hint=suggest(name, WORDS) or join(tuple(WORDS)))
-        number = value if WORDS[name] is str else value_of(value)
-        if not isinstance(number, (WORDS[name], int)) or (WORDS[name] is not str and not number >= 0):
-            raise GpusimError(f"{name}={value} of a service beside another is no number", hint=f"write {EXAMPLE}")
-        found[name] = number
+        found[name] = value if WORDS[name] is str else _number(name, value)
     for name in ("memory", "requests"):
         if name not in found:
             raise GpusimError(f"the service beside has no {name}", hint=f"write {EXAMPLE}")
     return BesideWord(match[1], found, found.pop("requests"), float(found.pop("rate", 0.0)))
+
+
+def _number(name: str, text: str) -> int | float:
+    """From 0 on, whole where the field is.  Raises GpusimError."""
+    value = value_of(text)
+    if isinstance(value, str) or not value >= 0 or (WORDS[name] is int and not isinstance(value, int)):
+        raise GpusimError(f"{name}={text} of a service beside another is no number", hint=f"write {EXAMPLE}")
+    return value
 
 
 def _parts(text: str) -> list[str]:

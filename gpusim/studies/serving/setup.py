@@ -348,7 +348,7 @@ def _with_beside(first: PreparedService) -> PreparedService:
     if spec.memory + word.words["memory"] > 1.0 + 1e-9:
         said = f"{spec.memory:g} and {word.words['memory']:g} of each GPU's memory are more than there is"
         raise GpusimError(said, hint="a smaller share for one of both: --memory 0.5")
-    like = {"machine": spec.machine, "tensor": spec.tensor, "replicas": len(first.groups), "use": spec.use}
+    like: dict[str, Any] = {"machine": spec.machine, "tensor": spec.tensor, "replicas": len(first.groups), "use": spec.use}
     other = prepare(ServiceSpec(model=word.model, **like, **word.words))
     return replace(first, beside=(other, requests_of(word.requests), word.rate))
 
