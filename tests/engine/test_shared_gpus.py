@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,9 @@ LIMITS = EngineLimits(blocks=1000, block_size=16, max_seqs=8, max_tokens=64, max
 
 
 def shared(slices: tuple[int, ...] = (400, 400), way: str = SLICES, fixed: float = 50.0, levels: Any = (LOW, LOW)) -> Shared:
-    """A switch takes 50 ns, and 10 for each step that is interrupted or goes on: 10 processors of 1 byte, at 1 byte/ns."""
+    """A switch takes 50 ns, and 10 for each step that is interrupted or goes on."""
     tenants = tuple(Tenant(slice_, level) for slice_, level in zip(slices, levels, strict=True))
-    return Shared(Tenancy(way, tenants, Switch(fixed, 1, 1.0)), 10)
+    return Shared(Tenancy(way, tenants, Switch(fixed)), (10.0,))
 
 
 def side_by_side(*each: Any, how: Shared | None, steps: tuple[float, ...] = (1000.0, 1000.0), gpus: int = 1) -> ServiceRun:
@@ -77,7 +78,7 @@ def test_a_service_without_company_has_all_of_the_device() -> None:
 def test_a_high_level_has_a_turn_after_every_other() -> None:
     """Slices of 100 and no cost: the high one (C) has every second turn, C A C B, until its ten are over at 1,900."""
     how = shared((100, 100, 100), fixed=0.0, levels=(LOW, LOW, HIGH))
-    run = side_by_side(*(request_table([0], 8, 1) for _ in range(3)), how=Shared(how.tenancy, 0), steps=(1000.0,) * 3)
+    run = side_by_side(*(request_table([0], 8, 1) for _ in range(3)), how=Shared(how.tenancy, (0.0,)), steps=(1000.0,) * 3)
     assert ends(run, 3) == [[2900], [3000], [1900]]
 
 
@@ -89,7 +90,7 @@ def test_under_mps_steps_run_at_once_at_equal_parts() -> None:
 
 def test_each_gpu_has_turns_of_its_own() -> None:
     """Two GPUs: A's two requests go to one each, B's only one shares the first."""
-    run = side_by_side(request_table([0, 0], 8, 1), request_table([0], 8, 1), how=shared(), gpus=2)
+    run = side_by_side(request_table([0, 0], 8, 1), request_table([0], 8, 1), how=replace(shared(), state=(10.0, 0.0)), gpus=2)
     assert ends(run) == [[2070, 1000], [2330]] and run.result(1).engine.tolist() == [0]
 
 

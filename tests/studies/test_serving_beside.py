@@ -29,8 +29,8 @@ def test_two_steps_of_two_models_by_hand() -> None:
     service = prepare(ServiceSpec(model="llama-8b", machine="h100-sxm-80gb", **words))
     assert service.beside is not None
     long, short = (of.times.of([0], [1000]).ns for of in (service, service.beside[0]))  # type: ignore[union-attr]
-    shared = shared_by("time_slices", catalogue.load("h100-sxm-80gb"))
-    fixed, state, turn = shared.tenancy.switch.fixed, shared.state, 1_024_000
+    shared = shared_by("time_slices", [catalogue.load("h100-sxm-80gb")])
+    fixed, state, turn = shared.tenancy.switch.fixed, shared.state[0], 1_024_000
     assert turn < short < 8 * turn and long > 9 * turn
     left, right, now = long, short, 0  # the first model's turn, the second's, by turns
     ends = [NEVER, NEVER]

@@ -20,11 +20,11 @@ I64 = npt.NDArray[np.int64]
 class Shared:
     """How each device passes among the services, a tenant each in order.
 
-    processors  multiprocessors of each device: their state moves with a step that is interrupted
+    state  ns of each device to save, or to restore, what a step has on its multiprocessors
     """
 
     tenancy: Tenancy
-    processors: int
+    state: tuple[float, ...]
 
     @property
     def by_turns(self) -> bool:
@@ -35,11 +35,6 @@ class Shared:
     def turns(self) -> tuple[int, ...]:
         """The runlist, as numbers of services."""
         return runlist([tenant.level for tenant in self.tenancy.tenants])
-
-    @property
-    def state(self) -> float:
-        """ns to save, or to restore, what a step has on all multiprocessors."""
-        return self.tenancy.switch.of_a_processor * self.processors
 
 
 @dataclass(frozen=True)

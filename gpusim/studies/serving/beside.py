@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,17 +83,26 @@ def _parts(text: str) -> list[str]:
     return [part for part in parts if part.strip()]
 
 
-def shared_by(way: str, profile: Profile) -> Shared:
-    """How GPUs pass between two services: `time_slices(slice=2 ms, others_slice=200 us)` or `mps`.  Raises GpusimError."""
+def shared_by(way: str, devices: Sequence[Profile]) -> Shared:
+    """How GPUs pass between two services: `time_slices(slice=2 ms, others_slice=200 us)` or `mps`.  Raises GpusimError.
+
+    devices  the profiles of the GPUs of each replica
+    """
     spec = policy(way) if way.strip() else policy(tenancy.SLICES)
     if spec.name not in tenancy.WAYS:
         raise GpusimError(f"services do not share GPUs by '{spec.name}'", hint=join(tenancy.WAYS))
     if spec.name == tenancy.MPS and spec.params:
         said = f"mps({spec.params[0][0]}) of services is not modelled: a step fills all multiprocessors"
         raise GpusimError(said, hint="write mps")
-    found = tenancy.way(spec).tenancy(1, tenancy.Switch(bandwidth=float(profile.memory.bandwidth.value) / 1e9))
+    found = tenancy.way(spec).tenancy(1, tenancy.Switch())
     assert found is not None
-    return Shared(found, int(profile.gpu.sm_count.value))
+    return Shared(found, tuple(map(_state, devices)))
+
+
+def _state(gpu: Profile) -> float:
+    """ns to move the state of all multiprocessors through the memory, in one direction."""
+    switch = tenancy.Switch(bandwidth=float(gpu.memory.bandwidth.value) / 1e9)
+    return switch.of_a_processor * int(gpu.gpu.sm_count.value)
 
 
 def as_long_as(requests: RequestTable, rate: float, other: RequestTable) -> RequestTable:

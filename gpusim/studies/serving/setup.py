@@ -210,7 +210,7 @@ class PreparedService:
             replace(engine, device=i, service=k, name=f"{engine.name} of {service.spec.model}")
             for k, service in enumerate((self, other)) for i, engine in enumerate(service.engines(named, among.service == k))
         ]  # fmt: skip
-        shared = shared_by(self.spec.tenancy, self.topology.profile(self.groups[0][0]))
+        shared = shared_by(self.spec.tenancy, [self.topology.profile(group[0]) for group in self.groups])
         store, routing = self._store(len(engines)), self.spec.routing
         return ServiceRun(named, engines, routing=routing, store=store, shared=shared, among=among)
 
@@ -340,7 +340,7 @@ def _with_beside(first: PreparedService) -> PreparedService:
     spec, word = first.spec, beside_of(first.spec.beside)
     if word is None:
         return first
-    shared_by(spec.tenancy, first.topology.profile(first.groups[0][0]))
+    shared_by(spec.tenancy, ())
     mixed = spec.routing == POOL and "a mixed pool"
     wanted = [name for name in ("weights below the GPU" if spec.offload else "", mixed or "") if name]
     if wanted:
