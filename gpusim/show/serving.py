@@ -86,7 +86,7 @@ def _over_rate(
     x = [rate for rate, _ in rates]
     shares = {share: [float(np.nanpercentile(of(served), share)) / 1e6 for _, served in rates] for share in (50, 99)}
     for (share, y), colour in zip(shares.items(), (BLUE, ORANGE), strict=True):
-        panel.plot(x, y, marker="o", markersize=3, color=colour, label=f"p{share}")
+        panel.plot(x, y, marker="o", markersize=3, color=colour, label=f"p{share}", gid=f"{what} p{share}")
     if np.isfinite(limit):
         panel.axhline(limit / 1e6, color=ALARM, linestyle="--", linewidth=1, label="objective")
     if best:
@@ -104,7 +104,7 @@ def _distribution(panel: Axes, ns: F64, what: str, limit: float) -> None:
         return
     divisor, unit = scale("ns", float(known[-1]))
     at = np.unique(np.linspace(0, len(known) - 1, POINTS).round().astype(int))
-    panel.step(known[at] / divisor, (at + 1) / len(known) * 100, where="post", color=BLUE)
+    panel.step(known[at] / divisor, (at + 1) / len(known) * 100, where="post", color=BLUE, gid=what)
     if np.isfinite(limit):
         panel.axvline(limit / divisor, color=ALARM, linestyle="--", linewidth=1, label="objective")
         panel.set_ylim(0, 100)
