@@ -12,19 +12,24 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from gpusim.base.calls import value_of
 from gpusim.base.errors import GpusimError, suggest
 from gpusim.base.text import join
 from gpusim.base.yaml.values import policy
-from gpusim.engine.serving.beside import Shared
+from gpusim.engine.serving.beside import Shared, together
+from gpusim.engine.serving.run import ServiceRun
+from gpusim.engine.serving.tiering import dense
 from gpusim.machine import tenancy
 from gpusim.machine.profile import Profile
 from gpusim.policies.schedule.parts.tables import RequestTable
 from gpusim.programs.serving.drawn import SECOND
 from gpusim.programs.serving.requests import at_rate
+
+if TYPE_CHECKING:
+    from gpusim.studies.serving.setup import PreparedService
 
 WORDS: dict[str, type] = {
     "memory": float, "rate": float, "block": int, "max_seqs": int, "max_tokens": int, "max_len": int,
@@ -111,3 +116,40 @@ def as_long_as(requests: RequestTable, rate: float, other: RequestTable) -> Requ
         return requests
     lasts = float(other.arrival[-1] - other.arrival[0]) / SECOND
     return at_rate(requests, rate, count=max(len(requests.arrival), math.ceil(rate * lasts)))
+
+
+def check_beside(word: BesideWord, way: str, memory: float, *, below: str, pooled: bool) -> None:
+    """What a service cannot have beside it.  Raises GpusimError.
+
+    way, memory  how the GPUs pass between both, and the first one's share of each
+    """
+    shared_by(way, ())
+    for asked, what in ((below, "weights below the GPU"), (pooled, "a mixed pool")):
+        if asked:
+            raise GpusimError(f"{what} and a service beside another are not modelled together")
+    if memory + word.words["memory"] > 1.0 + 1e-9:
+        said = f"{memory:g} and {word.words['memory']:g} of each GPU's memory are more than there is"
+        raise GpusimError(said, hint="a smaller share for one of both: --memory 0.5")
+
+
+def started(
+    first: PreparedService, other: PreparedService, theirs: RequestTable, rate: float, requests: RequestTable, *, at_once: int,
+    log: bool,
+) -> ServiceRun:  # fmt: skip
+    """A run of both services.
+
+    theirs, rate  requests of the other one, and how many of them come a second
+    Raises GpusimError for clients that wait for answers, and for a log.
+    """
+    for asked, what in ((at_once, "clients that wait for their answers"), (log, "a log")):
+        if asked:
+            raise GpusimError(f"{what} and a service beside another are not modelled together")
+    among = together([requests, as_long_as(theirs, rate, requests)])
+    named = dense(among.requests)
+    engines = [
+        replace(engine, device=i, service=k, name=f"{engine.name} of {service.spec.model}")
+        for k, service in enumerate((first, other)) for i, engine in enumerate(service.engines(named, among.service == k))
+    ]  # fmt: skip
+    shared = shared_by(first.spec.tenancy, [first.topology.profile(group[0]) for group in first.groups])
+    store, routing = first.store(len(engines)), first.spec.routing
+    return ServiceRun(named, engines, routing=routing, store=store, shared=shared, among=among)

@@ -14,14 +14,12 @@ from gpusim.base.errors import GpusimError
 from gpusim.base.text import join
 from gpusim.base.units import BYTES, parse, show_bytes, write
 from gpusim.engine.serving.adapters import AdaptedCost
-from gpusim.engine.serving.beside import together
 from gpusim.engine.serving.modelled import ModelledCost
 from gpusim.engine.serving.pool import MixedPool
 from gpusim.engine.serving.run import ROUTINGS, BlockSwap, Engine, ServiceRun
 from gpusim.engine.serving.tabled import TabledCost
 from gpusim.engine.serving.tiering import WHEN, CopyWay, KvStore, KvTier, dense
 from gpusim.machine.profile import Profile
-from gpusim.machine.serving import step as steps
 from gpusim.machine.serving.adapters import AdapterShape, adapter_times
 from gpusim.machine.serving.build import ServedStepTimes, step_times
 from gpusim.machine.serving.given import GivenStepTimes, given_step_times
@@ -33,11 +31,12 @@ from gpusim.policies.schedule.parts.running import EngineLimits
 from gpusim.policies.schedule.parts.tables import RequestTable
 from gpusim.programs.serving.requests import requests_of
 from gpusim.programs.zoo.served import served
-from gpusim.studies.serving.beside import as_long_as, beside_of, shared_by
-from gpusim.studies.serving.flexgen import FlexgenOffload, flexgen
+from gpusim.studies.serving.beside import BesideWord, beside_of, check_beside, started
+from gpusim.studies.serving.flexgen import flexgen
+from gpusim.studies.serving.kinds import Below, ReplicaKind, check_kinds, too_few
 from gpusim.studies.serving.lora import LoraWord, lora_of, with_slots
 from gpusim.studies.serving.lora import check as check_adapters
-from gpusim.studies.serving.offload import LayerOffload, offloaded, refuse_together
+from gpusim.studies.serving.offload import offloaded, refuse_together
 from gpusim.studies.serving.ways import group_way, groups_of, kinds_of, socket_of, way
 
 _TIER = re.compile(r"\s*(\w+)\s*\(([^,()]+)(?:,\s*(.+))?\)\s*")
@@ -50,8 +49,6 @@ LIKE = "vllm@0.33"
 POOL = "mixed_pool"
 POOLED = ("splitwise",)
 """Schedulers that tell prompts and tokens of a request apart."""
-Below = LayerOffload | FlexgenOffload | None
-"""Weights that lie below the GPUs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,30 +109,6 @@ class ServiceSpec:
 
 
 @dataclass(frozen=True)
-class ReplicaKind:
-    """What replicas on GPUs of one kind have in common.
-
-    name     of the GPU's profile
-    blocks   of keys and values, of each replica
-    offload  weights that lie below the GPUs
-    """
-
-    name: str
-    times: ServedStepTimes | GivenStepTimes
-    blocks: int
-    offload: Below = None
-
-    def paced(self, bound: str) -> ReplicaKind:
-        """See `PreparedService.paced`."""
-        if isinstance(self.times, GivenStepTimes):
-            return self
-        first = {"fast": steps.LOW, "slow": steps.HIGH}[bound]
-        table = steps.paced(self.times.table, self.times.table[first : first + 5])
-        below = self.offload and self.offload.paced(bound)
-        return replace(self, times=replace(self.times, table=table), offload=below)
-
-
-@dataclass(frozen=True)
 class PreparedService:
     """What stays the same for all requests.
 
@@ -191,28 +164,12 @@ class PreparedService:
     def start(self, requests: RequestTable, *, at_once: int = 0, log: bool = False) -> ServiceRun:
         """A run of the service on these requests, and of the one beside it on its own; see `ServiceRun`."""
         if self.beside is not None:
-            return self._start_both(*self.beside, requests, at_once, log)
+            return started(self, *self.beside, requests, at_once=at_once, log=log)
         named = dense(requests)
         return ServiceRun(
-            named, self.engines(named), routing=self.spec.routing, at_once=at_once, store=self._store(), pool=self._pool(),
+            named, self.engines(named), routing=self.spec.routing, at_once=at_once, store=self.store(), pool=self._pool(),
             log=log,
         )  # fmt: skip
-
-    def _start_both(
-        self, other: PreparedService, theirs: RequestTable, rate: float, requests: RequestTable, at_once: int, log: bool
-    ) -> ServiceRun:
-        for given, what in ((at_once, "clients that wait for their answers"), (log, "a log")):
-            if given:
-                raise GpusimError(f"{what} and a service beside another are not modelled together")
-        among = together([requests, as_long_as(theirs, rate, requests)])
-        named = dense(among.requests)
-        engines = [
-            replace(engine, device=i, service=k, name=f"{engine.name} of {service.spec.model}")
-            for k, service in enumerate((self, other)) for i, engine in enumerate(service.engines(named, among.service == k))
-        ]  # fmt: skip
-        shared = shared_by(self.spec.tenancy, [self.topology.profile(group[0]) for group in self.groups])
-        store, routing = self._store(len(engines)), self.spec.routing
-        return ServiceRun(named, engines, routing=routing, store=store, shared=shared, among=among)
 
     def engines(self, named: RequestTable, own: Any = True) -> list[Engine]:
         """Of the replicas, for requests of which some are the service's own, a mask."""
@@ -270,7 +227,7 @@ class PreparedService:
         out, back = way(self.topology, group[0], socket), way(self.topology, socket, group[0])
         return BlockSwap(out.latency, size / out.rate, size / back.rate)
 
-    def _store(self, engines: int = 0) -> KvStore | None:
+    def store(self, engines: int = 0) -> KvStore | None:
         """Tiers, and ways between replicas, of the first of so many engines."""
         spec = self.spec
         if not spec.tiers and (not spec.prefill or spec.routing == POOL):
@@ -317,7 +274,7 @@ def prepare(spec: ServiceSpec) -> PreparedService:
     model.divides(spec.tensor)
     whole = groups_of(topology, spec.tensor)
     if len(whole) < max(spec.replicas, 1):
-        raise GpusimError(_too_few(spec, topology))
+        raise GpusimError(too_few(topology, spec.tensor, spec.replicas))
     groups = whole[: spec.replicas or len(whole)]
     times_of = partial(
         step_times, engine=name if name.startswith(COSTED) else LIKE, ways=spec.tensor, topology=topology,
@@ -328,38 +285,19 @@ def prepare(spec: ServiceSpec) -> PreparedService:
     check_adapters(name, lora_of(spec.lora))
     keys = kinds_of(topology, groups)
     first = tuple(keys.index(key) for key in dict.fromkeys(keys))  # of each kind the first replica
-    _check_kinds(spec, [topology.profile(groups[i][0]).name for i in first])
+    check_kinds([topology.profile(groups[i][0]).name for i in first], given=spec.step_times, below=spec.offload)
     kinds = tuple(_kind(spec, name, topology, model, groups, i, times_of) for i in first)
     prepared = PreparedService(spec, topology, model, groups, kinds, tuple([keys[i] for i in first].index(key) for key in keys))
     _check_tiers(prepared)
-    return _with_beside(prepared)
+    other = beside_of(spec.beside)
+    return replace(prepared, beside=_beside(spec, other, len(groups))) if other is not None else prepared
 
 
-def _with_beside(first: PreparedService) -> PreparedService:
-    """The service, and the one beside it if there is one."""
-    spec, word = first.spec, beside_of(first.spec.beside)
-    if word is None:
-        return first
-    shared_by(spec.tenancy, ())
-    mixed = spec.routing == POOL and "a mixed pool"
-    wanted = [name for name in ("weights below the GPU" if spec.offload else "", mixed or "") if name]
-    if wanted:
-        raise GpusimError(f"{wanted[0]} and a service beside another are not modelled together")
-    if spec.memory + word.words["memory"] > 1.0 + 1e-9:
-        said = f"{spec.memory:g} and {word.words['memory']:g} of each GPU's memory are more than there is"
-        raise GpusimError(said, hint="a smaller share for one of both: --memory 0.5")
-    like: dict[str, Any] = {"machine": spec.machine, "tensor": spec.tensor, "replicas": len(first.groups), "use": spec.use}
-    other = prepare(ServiceSpec(model=word.model, **like, **word.words))
-    return replace(first, beside=(other, requests_of(word.requests), word.rate))
-
-
-def _too_few(spec: ServiceSpec, topology: Topology) -> str:
-    wanted, there = max(spec.replicas, 1), len(topology.gpus)
-    gpus = "GPU" if spec.tensor == 1 else "GPUs"
-    said = f"{wanted} replica{'s' if wanted > 1 else ''} of {spec.tensor} {gpus}"
-    if there >= wanted * spec.tensor:
-        return f"machine '{topology.name}' has {there} GPUs of several kinds, and a replica has one kind: too few for {said}"
-    return f"machine '{topology.name}' has {there} GPU{'s' if there > 1 else ''}, too few for {said}"
+def _beside(spec: ServiceSpec, word: BesideWord, replicas: int) -> tuple[PreparedService, RequestTable, float]:
+    """The service on the same GPUs, its requests, and how many a second."""
+    check_beside(word, spec.tenancy, spec.memory, below=spec.offload, pooled=spec.routing == POOL)
+    like: dict[str, Any] = {"machine": spec.machine, "tensor": spec.tensor, "replicas": replicas, "use": spec.use}
+    return prepare(ServiceSpec(model=word.model, **like, **word.words)), requests_of(word.requests), word.rate
 
 
 def _kind(
@@ -377,15 +315,6 @@ def _kind(
     else:
         below = offloaded(spec.offload, model, topology, groups, own, beside)
     return ReplicaKind(profile.name, times, _blocks(spec, profile, model, below), below)
-
-
-def _check_kinds(spec: ServiceSpec, names: list[str]) -> None:
-    """What is known of GPUs of one kind alone.  Raises GpusimError."""
-    if len(set(names)) < 2:
-        return
-    for given, what in ((spec.step_times, "given step times are"), (spec.offload, "weights below the GPU are modelled")):
-        if given:
-            raise GpusimError(f"{what} of one kind of GPU, and the service has {join(names)}", hint="name one machine")
 
 
 def _check_routing(spec: ServiceSpec, engine: str) -> None:
