@@ -71,10 +71,13 @@ def test_half_of_the_memory_costs_nothing_until_the_load_fills_it() -> None:
 
 
 @pytest.mark.slow
-def test_the_kind_with_the_fewest_tokens_a_second_decides_what_a_split_bears() -> None:
+def test_a_split_over_two_kinds_bears_what_its_weaker_side_does() -> None:
+    """Prompts of eight A100 and of four H100, tokens of eight A100 and of four H100, each from a split that they limit."""
     found = by("two_kinds", "machine", "prefill")
     first, second = "hgx-h100 + dgx-a100", "dgx-a100 + hgx-h100"
     rate, cost = ({key: row[name] for key, row in found.items()} for name in ("rate [1/s]", "cost of 1 M tokens"))
+    prompts = rate[second, 8] + rate["2 x hgx-h100", 4]
+    assert rate[second, 12] == pytest.approx(min(prompts, rate["2 x hgx-h100", 12]), rel=0.05)
     assert rate[second, 12] > 1.5 * max(rate[first, 8], rate[first, 0]) and rate[second, 8] < rate[first, 8]
     assert min(cost, key=lambda key: cost[key]) == (second, 12)
     assert rate[first, 0] == pytest.approx(rate[second, 0], rel=0.05)
