@@ -54,7 +54,7 @@ def test_drawn_requests_have_the_means_that_are_asked_for() -> None:
 
 
 def test_requests_by_name_have_the_quantiles_that_were_recorded() -> None:
-    """Median and 90th percentile of Azure's code trace of 2023 (AzurePublicDataset @ b469a113): 1,469 and 5,188 tokens of prompt."""
+    """Median and 90th percentile of Azure's code trace of 2023 (AzurePublicDataset @ b469a113): 1,469 and 5,188 tokens."""
     asked = requests_of("azure-code(requests=200000)")
     assert np.quantile(asked.prompt, [0.5, 0.9]) == pytest.approx([1469, 5188], rel=0.02)
     assert np.median(asked.output) == pytest.approx(13, abs=1)
@@ -65,6 +65,7 @@ def test_objectives_alone_ask_for_the_largest_rate() -> None:
     words = {"model": "llama-8b", "machine": "h100-sxm-80gb", "requests": "azure-conv(requests=60)", "slo": "tpot 60 ms"}
     found, plain = serve(**words), serve(**words, find="none")  # type: ignore[arg-type]
     assert found.search is not None and found.search.best > 0 and plain.search is None
+    assert len(found.search.points) < 15 and found.searched().startswith("Every rate keeps the objectives")
     assert serve(**words, rate=2.0).search is None  # type: ignore[arg-type]
 
 

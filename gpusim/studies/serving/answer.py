@@ -13,7 +13,7 @@ from gpusim.base.units import parse_time
 from gpusim.engine.serving.run import ServiceRun
 from gpusim.results.served import Objective, Served
 from gpusim.studies.serving.prices import hourly
-from gpusim.studies.serving.search import RateSearch
+from gpusim.studies.serving.search import RateSearch, overrun
 from gpusim.studies.serving.setup import POOLED, PreparedService
 
 _OBJECTIVE = re.compile(r"\s*(ttft|tpot)\s+(.+?)\s*", re.IGNORECASE)
@@ -120,9 +120,15 @@ class ServingAnswer:
                 f"No rate keeps the objectives: served one after the other, {search.alone:.1%} of the requests meet them, and "
                 f"{search.attainment:.0%} have to. What follows are the requests as they come."
             )
+        best = next(p for p in search.points if p.rate == search.best)
+        if overrun(best, self.slo):
+            served = best.served.summary()["requests_per_s"]
+            return (
+                f"Every rate keeps the objectives, which say nothing of how long requests wait: at {best.rate:.3g} requests a "
+                f"second, of which {served:.3g} are served, {best.attainment:.1%} meet them."
+            )
         fails = next((p for p in search.points if p.rate > search.best), None)
         beyond = f"; at {fails.rate:.3g} it is {fails.attainment:.1%}, {_misses(fails.served, self.slo)}" if fails else ""
-        best = next(p for p in search.points if p.rate == search.best)
         rate = f"Largest rate: {search.best:.3g} requests a second"
         said = f"{rate}, at which {best.attainment:.1%} meet the objectives{beyond}."
         if not search.seeds:
