@@ -141,8 +141,8 @@ def burst_shared() -> Any:
 
 
 VERBS: dict[str, Callable[[], Any]] = {
-    "fit": fit, "experts": experts, "serve": serve, "burst_shared": burst_shared, "heap": heap, "held_over_time": held_over_time, "swimlane": swimlane,
-    "durations": durations,
+    "fit": fit, "experts": experts, "serve": serve, "burst_shared": burst_shared, "heap": heap,
+    "held_over_time": held_over_time, "swimlane": swimlane, "durations": durations,
 }  # fmt: skip
 # Figures that a script of their own writes together with the tables of a document: they are as new as these tables are.
 SCRIPTS = {

@@ -105,7 +105,8 @@ def find_rate(
 def overrun(point: RatePoint, slo: Objective) -> bool:
     """Requests come more than twice as fast as they are served, and no objective limits how long they wait: where that
     rate keeps the objectives, every rate does."""
-    return slo.ttft_ns == math.inf and float(point.served.finished.sum()) * SECOND / max(point.served.makespan_ns, 1) < point.rate / 2
+    served = float(point.served.finished.sum()) * SECOND / max(point.served.makespan_ns, 1)
+    return slo.ttft_ns == math.inf and served < point.rate / 2
 
 
 def bisected(
