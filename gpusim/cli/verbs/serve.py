@@ -104,7 +104,8 @@ def verb(
         if log:
             from gpusim.show.page.service import write_service_page
 
-            written.append(write_service_page(found, _sentence(found, found.metrics()), _latencies(found.metrics()), out))
+            tables = {"": _latencies(found.metrics()), **({"Replicas": kinds} if (kinds := _kinds(found)) else {})}
+            written.append(write_service_page(found, _sentence(found, found.metrics()), tables, out))
         if not json:
             typer.echo(f"{out}: {', '.join(path.name for path in written)}")
 
@@ -133,8 +134,8 @@ def _show(found: ServingAnswer) -> None:
     split = f", each on {spec.tensor} GPUs" if spec.tensor > 1 else ""
     typer.echo(f"{spec.model} on {spec.machine}, {spec.engine}: {count} replica{'s' if count > 1 else ''}{split}; "
                f"room for {service.cached_tokens:,} tokens of keys and values")  # fmt: skip
-    if kinds := found.kinds():
-        emit([{name: _short(value) for name, value in row.items()} for row in kinds])
+    if kinds := _kinds(found):
+        emit(kinds)
         typer.echo("")
     if found.searched():
         typer.echo(found.searched())
@@ -205,8 +206,14 @@ def _latencies(numbers: dict[str, float]) -> list[dict[str, str]]:
     ]
 
 
-def _short(value: Any) -> str:
-    return f"{value:,.3g}" if isinstance(value, float) and value < 1000 else f"{value:,.0f}" if value != str(value) else value
+def _kinds(found: ServingAnswer) -> list[dict[str, str]]:
+    return [{name: _short(value) for name, value in row.items()} for row in found.kinds()]
+
+
+def _short(value: str | float) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:,.3g}" if isinstance(value, float) and value < 1000 else f"{value:,.0f}"
 
 
 def _reasons(found: ServingAnswer) -> str:

@@ -17,18 +17,19 @@ from gpusim.studies.serving.answer import ServingAnswer
 KEY = "service"  # of the only run
 
 
-def write_service_page(found: ServingAnswer, answer: str, latencies: list[dict[str, str]], folder: Path) -> Path:
+def write_service_page(found: ServingAnswer, answer: str, tables: dict[str, list[dict[str, str]]], folder: Path) -> Path:
     """FOLDER/report.html.
 
-    answer     what it says at the top; latencies: rows of a table
+    answer  what it says at the top; tables: rows by title
     """
-    rows, left = requests_in_time(found)
+    activities, left = requests_in_time(found)
     spec = found.service.spec
     question = f"How does {spec.model} serve on {spec.machine}?"
+    shown = [{"title": title, "rows": _cells(rows)} for title, rows in tables.items()]
     told: dict[str, Any] = {
         "name": folder.name, "question": question, "answer": answer, "sure": [], "basis": "", "picked": {}, "tuned": {},
         "advised": {}, "doubts": [], "missing": 0, "shared": [], "metric": "", "experiment": "", "manifest": {}, "machine": {},
-        "served": {"tables": [{"title": "", "rows": _cells(latencies)}], "said": [], "copied": [], "notes": []},
+        "served": {"tables": shown, "said": [], "copied": [], "notes": []},
     }  # fmt: skip
     none = {"columns": [], "runs": {"number": [], "key": [], "name": [], "wins": [], "oracle": []}, "compared": ""}
     content = {
@@ -36,7 +37,7 @@ def write_service_page(found: ServingAnswer, answer: str, latencies: list[dict[s
         "maps": [], "capacities": {KEY: capacity_of(found)}, "timelines_left": left,
     }  # fmt: skip
     words = {"title": question, "name": folder.name, "question": question, "answer": answer, "footer": FOOTER}
-    blobs = {"content": as_blob(content), "numbers-0": packed({}, {}), f"timeline-{KEY}": timeline(rows)}
+    blobs = {"content": as_blob(content), "numbers-0": packed({}, {}), f"timeline-{KEY}": timeline(activities)}
     write_text(folder / NAME, html(words, blobs))
     return folder / NAME
 
