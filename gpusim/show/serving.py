@@ -45,13 +45,23 @@ _COLUMNS = ("arrival", "prompt", "output", "engine", "admitted", "first", "last"
 
 
 def save_answer(found: ServingAnswer, folder: Path) -> list[Path]:
-    """serving.json, requests.csv (times in ns, empty where something did not happen) and the figure, into a folder."""
+    """serving.json, requests.csv (times in ns, empty where something did not happen) and the figure, into a folder.
+
+    Requests of a service beside are in requests_beside.csv.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / "serving.json", folder / "requests.csv"]
     write_json(paths[0], found.values())
-    columns = [[("" if value >= NEVER else value) for value in getattr(found.served, name).tolist()] for name in _COLUMNS]
-    save_rows([dict(zip(_COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)], paths[1])
+    _save_requests(found.served, paths[1])
+    if found.beside is not None:
+        paths.append(folder / "requests_beside.csv")
+        _save_requests(found.beside.served, paths[2])
     return [*paths, *save(draw(found), folder / "serving")]
+
+
+def _save_requests(served: Served, path: Path) -> None:
+    columns = [[("" if value >= NEVER else value) for value in getattr(served, name).tolist()] for name in _COLUMNS]
+    save_rows([dict(zip(_COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)], path)
 
 
 @styled

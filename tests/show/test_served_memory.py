@@ -14,7 +14,7 @@ from gpusim.show.values.served_memory import capacity_of, engines_share, memory_
 DRAWN = "drawn(prompt=1024, output=64, requests=60)"
 
 
-def test_two_services_have_owners_of_their_own() -> None:
+def test_two_services_have_owners_of_their_own(tmp_path: Path) -> None:
     beside = "llama-1b(memory=0.3, requests=drawn(prompt=256, output=32, requests=20), rate=8)"
     found = serve("llama-8b", "h100-sxm-80gb", DRAWN, rate=6.0, memory=0.5, beside=beside)
     assert found.beside is not None
@@ -27,6 +27,9 @@ def test_two_services_have_owners_of_their_own() -> None:
         most = one.metrics()["kv_peak_share"] * one.service.cached_tokens * one.service.model.token_bytes(1)
         assert owners[name][1].max() == pytest.approx(most, rel=1e-3)
     assert engines_share(found) == int(0.8 * capacity_of(found))
+    save_answer(found, tmp_path)
+    rows = (tmp_path / "requests_beside.csv").read_text().splitlines()
+    assert len(rows) == 1 + len(found.beside.served.arrival) and rows[0].startswith("arrival,prompt,output")
 
 
 def test_gpus_of_two_kinds_are_counted_each_with_its_own_context() -> None:
