@@ -13,7 +13,7 @@ from gpusim.engine.serving.beside import Shared, together
 from gpusim.engine.serving.costs import linear_cost
 from gpusim.engine.serving.run import Engine, ServiceRun
 from gpusim.engine.serving.tiering import dense
-from gpusim.machine.tenancy import HIGH, LOW, MPS, SLICES, Switch, Tenancy, Tenant
+from gpusim.machine.tenancy import FIXED_NS, HIGH, LOW, MEASURED_SLICE_NS, MPS, SLICES, STATE_NS, Switch, Tenancy, Tenant
 from gpusim.policies.registry import get
 from gpusim.policies.schedule.parts.running import EngineLimits, request_table
 
@@ -103,6 +103,19 @@ def test_what_a_service_is_told_is_its_own() -> None:
     assert (first.gaps.sum(), second.gaps.sum()) == (3, 3)
     assert (first.samples["output_tokens"].sum(), second.samples["output_tokens"].sum()) == (6, 4)
     assert first.makespan_ns == first.ended.max() and second.makespan_ns == second.ended.max() != first.makespan_ns
+
+
+@pytest.mark.oracle
+def test_six_services_take_as_long_as_six_processes_did() -> None:
+    """Kernels of 12.99 ms of six processes on an RTX 5090 took 82.16 ms, and 36.0 % of them 11.52 ms longer (eunomia-bpf/gpu_ext
+    @3f4cc2d, MIT; docs/tenants.md): steps of that length do the same by the slice and the switch that follow from it."""
+    tenants = tuple(Tenant(MEASURED_SLICE_NS) for _ in range(6))
+    how = Shared(Tenancy(SLICES, tenants, Switch(FIXED_NS)), (STATE_NS / 2,))
+    run = side_by_side(*(request_table([0], 8, 300) for _ in range(6)), how=how, steps=(12_990_000.0,) * 6)
+    for service in map(run.result, range(6)):
+        longer = service.gaps[service.gap_ns[:-1] > 88e6].sum() / service.gaps.sum()
+        assert service.tpot_ns()[0] == pytest.approx((82.16 + 0.36 * 11.52) * 1e6, rel=0.005)
+        assert longer == pytest.approx(0.36, abs=0.02)
 
 
 def test_prompts_of_two_services_have_nothing_in_common() -> None:
