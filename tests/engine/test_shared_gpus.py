@@ -107,8 +107,8 @@ def test_what_a_service_is_told_is_its_own() -> None:
 
 @pytest.mark.oracle
 def test_six_services_take_as_long_as_six_processes_did() -> None:
-    """Kernels of 12.99 ms of six processes on an RTX 5090 took 82.16 ms, and 36.0 % of them 11.52 ms longer (eunomia-bpf/gpu_ext
-    @3f4cc2d, MIT; docs/tenants.md): steps of that length do the same by the slice and the switch that follow from it."""
+    """Kernels of 12.99 ms of six processes on an RTX 5090 took 82.16 ms, and 36.0 % of them 11.52 ms longer
+    (eunomia-bpf/gpu_ext @3f4cc2d, MIT; docs/tenants.md): steps of that length do so by the slice and switch that follow."""
     tenants = tuple(Tenant(MEASURED_SLICE_NS) for _ in range(6))
     how = Shared(Tenancy(SLICES, tenants, Switch(FIXED_NS)), (STATE_NS / 2,))
     run = side_by_side(*(request_table([0], 8, 300) for _ in range(6)), how=how, steps=(12_990_000.0,) * 6)
