@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from gpusim.api.serving import serve
-from gpusim.base.errors import GpusimError
+from gpusim.base.errors import ConfigError, GpusimError
 from gpusim.machine.topology import build, routes, transfers
+from gpusim.studies.serving.questions import read
 from gpusim.studies.serving.setup import PreparedService, ServiceSpec, prepare
 from gpusim.studies.serving.ways import group_way, groups_of, way
 
@@ -110,6 +112,17 @@ def test_a_network_that_is_too_slow_is_what_limits() -> None:
     prompts = serve("llama-8b", BOTH, "drawn(prompt=4096, output=16, requests=300)", rate=200.0, prefill=1)
     assert prompts.limit.startswith("compute of the replicas for prompts")
     assert np.nanmean(found.served.waited) > np.nanmean(prompts.served.waited)
+
+
+def test_a_price_of_a_question_is_a_number_words_or_a_mapping(tmp_path: Path) -> None:
+    text = "question: q\nservice: {model: llama-8b, machine: l40s}\nrequests: drawn(requests=5)\nprice: "
+    for said, wanted in (("2.5", 2.5), ("h100=2, l40s=1", "h100=2, l40s=1"), ("{h100: 2, l40s: 1.5}", "h100=2, l40s=1.5")):
+        (tmp_path / "q.yaml").write_text(f"{text}{said}\n")
+        assert read(tmp_path / "q.yaml").price == wanted
+    for said in ("cheap", "[1, 2]", "{h100: cheap}", "-2"):
+        (tmp_path / "q.yaml").write_text(f"{text}{said}\n")
+        with pytest.raises(ConfigError, match=r":4:8: .*is no price of a GPU hour"):
+            read(tmp_path / "q.yaml")
 
 
 @pytest.mark.parametrize(

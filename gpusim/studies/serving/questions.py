@@ -31,7 +31,7 @@ from gpusim.base.yaml.fields import STRICT, checked
 from gpusim.programs.serving.requests import at_rate, requests_of
 from gpusim.results.served import Objective
 from gpusim.studies.serving.answer import ServingAnswer, answer, objective
-from gpusim.studies.serving.prices import prices_of
+from gpusim.studies.serving.prices import HINT, prices_of
 from gpusim.studies.serving.search import ATTAINMENT, find_rate, steady
 from gpusim.studies.serving.setup import ServiceSpec, prepare
 
@@ -42,9 +42,13 @@ def _many(value: Any) -> Any:
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
-def _priced(value: str | float) -> str | float:
-    prices_of(value)
-    return value
+def _priced(value: Any) -> str | float:
+    """A number, the words of `prices`, or a mapping from names to numbers."""
+    found = ", ".join(f"{name}={price}" for name, price in value.items()) if isinstance(value, dict) else value
+    if not isinstance(found, (str, float, int)):
+        raise GpusimError(f"{found!r} is no price of a GPU hour", hint=HINT)
+    prices_of(found)
+    return found
 
 
 Axis = Annotated[tuple[T, ...], BeforeValidator(_many), Field(min_length=1)]
