@@ -115,6 +115,15 @@ def durations() -> Any:
     return logged().plot("durations")
 
 
+def models() -> Any:
+    """`gpusim models host_memory_for_models`."""
+    from gpusim.api.models import models_question
+    from gpusim.show.models import LATE, draw
+
+    asked, points = models_question("host_memory_for_models")
+    return draw(asked, [row for row in (point.row() for point in points) if LATE in row])
+
+
 def experts() -> Any:
     """`gpusim experts expert_cache`."""
     from gpusim.api.experts import expert_question
@@ -141,7 +150,7 @@ def burst_shared() -> Any:
 
 
 VERBS: dict[str, Callable[[], Any]] = {
-    "fit": fit, "experts": experts, "serve": serve, "burst_shared": burst_shared, "heap": heap,
+    "fit": fit, "experts": experts, "models": models, "serve": serve, "burst_shared": burst_shared, "heap": heap,
     "held_over_time": held_over_time, "swimlane": swimlane, "durations": durations,
 }  # fmt: skip
 # Figures that a script of their own writes together with the tables of a document: they are as new as these tables are.

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gpusim.api.inputs import load_machine as load_machine
     from gpusim.api.inputs import load_trace as load_trace
     from gpusim.api.machines import machines as machines
+    from gpusim.api.models import models as models
     from gpusim.api.monitoring import monitor as monitor
     from gpusim.api.questions import fit as fit
     from gpusim.api.questions import kernel_times as kernel_times

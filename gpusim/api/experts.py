@@ -17,7 +17,7 @@ def experts(model: str, machine: str, *, like: str = "", **words: Any) -> Expert
 
     model, machine  mixtral-8x7b, a profile
     like    a system whose words are taken where `words` has none: mixtral-offloading, moe-infinity, pre-gated, fiddler, ...
-    words   the fields of `studies.experts.setup.ExpertSpec`: routing, batch, cache, evict, start, guess, cpu, bits, ...;
+    words   the fields of `studies.experts.setup.ExpertSpec`: routing, batch, cache, evict, start, guess, cpu, bits, swaps, ...;
             evict may also be a policy of your own, decorated with `gpusim.policy.evict`
 
     Raises GpusimError, each with its reason.

@@ -13,6 +13,7 @@ PUBLIC = {
     "load_results": "gpusim.api.grids:load_results",
     "load_trace": "gpusim.api.inputs:load_trace",
     "machines": "gpusim.api.machines:machines",
+    "models": "gpusim.api.models:models",
     "monitor": "gpusim.api.monitoring:monitor",
     "oom": "gpusim.api.questions:oom",
     "policy": "gpusim.policies.decorators",

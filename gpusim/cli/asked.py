@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*")  # what YAML reads as the text that it is
 
 
-QUESTIONS = {"service": "serving question", "experts": "expert question"}
+QUESTIONS = {"service": "serving question", "experts": "expert question", "models": "question of many models"}
 """A key of a file that is no experiment -> what it is."""
 
 

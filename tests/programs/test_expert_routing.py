@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import gpusim
 
 from gpusim.base.errors import GpusimError, TraceError
 from gpusim.programs.serving.routing import drawn, read, routing_of, write
@@ -21,6 +22,16 @@ def test_a_skew_is_zipfs() -> None:
     assert share == pytest.approx(wanted, abs=0.01)
     even = drawn("drawn(skew=0, sequences=400, prompt=0, output=100)", (1,), 8, 1).choices[0].ravel()
     assert np.bincount(even) / len(even) == pytest.approx(np.full(8, 1 / 8), abs=0.01)
+
+
+def test_popularity_is_that_of_the_model() -> None:
+    """Choices as they were counted in Mixtral: the most popular expert of a layer has 15 % of them, the least 10 %."""
+    made = drawn("drawn(popularity=mixtral-8x7b, sequences=40, prompt=0, output=500)", (32,), 8, 2)
+    first = np.stack([np.bincount(made.choices[0][:, layer].ravel(), minlength=8) for layer in range(32)])
+    share = first / first.sum(axis=1, keepdims=True)
+    assert share.max(axis=1).mean() == pytest.approx(0.149, abs=0.006)
+    assert share.min(axis=1).mean() == pytest.approx(0.1, abs=0.006)
+    assert share[11].argmin() == 3 and share[11].min() < 0.035, "which is hardly chosen at all"
 
 
 def test_a_token_repeats_its_neighbour_and_follows_the_layer_before() -> None:
@@ -94,6 +105,9 @@ def test_what_is_no_routing_is_said(tmp_path: Path) -> None:
         ("drawn(sticky=2)", (2,), "cannot have sticky=2"),
         ("drawn(skew=much)", (2,), "'much' is no number for skew"),
         ("drawn(output=0)", (2,), "cannot have output=0"),
+        ("drawn(popularity=mixtral)", (2,), "no popularity of experts was counted for 'mixtral'"),
+        ("drawn(popularity=mixtral-8x7b)", (2,), "is of 32 layers with 8 experts; the model has 2 and 4"),
+        ("drawn(popularity=mixtral-8x7b, skew=1)", (2,), "has no skew and no topics of its own"),
         ("drawn(sequences=100000, output=10000)", (2,), "draws more than"),
     ):  # fmt: skip
         with pytest.raises(GpusimError) as error:
@@ -129,3 +143,38 @@ def test_a_models_gates_are_recorded() -> None:
     assert [sorted(row) for row in found.guesses[:10, 0].tolist()] == best
     with pytest.raises(GpusimError, match="not each of the 2 once"):
         record_routing(model, [model.gates[1], model.gates[0]], [text], chosen=2, prompt=3, source="a test")
+
+
+SCRIPT = """
+import torch
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate = torch.nn.Linear(6, 4, bias=False)
+
+    def forward(self, x):
+        return torch.tanh(x + self.gate(x).sum(-1, keepdim=True))
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Embedding(10, 6), Layer(), Layer())
+texts = [torch.arange(10), torch.arange(8)]
+prompt = 5
+"""
+
+
+def test_the_command_records_a_script(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "mine.py").write_text(SCRIPT)
+    out = tmp_path / "mine.txt.gz"
+    told = gpusim("record", tmp_path / "mine.py", "--routing", "-o", out).stdout
+    assert "18 tokens of 2 texts, 2 layers with 4 experts, 2 of them for each token" in told
+    found = read(out)
+    assert found.recorded and found.source == "mine.py" and found.decoded[0].sum() == 5 + 3 and found.guesses is not None
+    for change, said in (
+        (("texts =", "text ="), "the script has no 'texts'"), (("self.gate", "self.door"), "is called gate or router"),
+        (("prompt = 5", "chosen = 5"), "of 4 experts no 5 can be chosen"), (("model =", "model = 3 #"), "'model' is int"),
+        (("import torch", "import torhc"), "ModuleNotFoundError"),
+    ):  # fmt: skip
+        (tmp_path / "bad.py").write_text(SCRIPT.replace(*change))
+        assert said in gpusim("record", tmp_path / "bad.py", "--routing", "-o", out, code=2).stderr

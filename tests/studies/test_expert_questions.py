@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from functools import cache
@@ -20,7 +21,7 @@ from gpusim.api.experts import expert_question, experts
 from gpusim.base.errors import ConfigError, GpusimError
 from gpusim.base.yaml import find
 from gpusim.machine.serving.experts import LayerStack
-from gpusim.studies.experts import published
+from gpusim.studies.experts import published, stated
 from gpusim.studies.experts.questions import read
 from gpusim.studies.experts.setup import ExpertSpec, model_of, prepare, systems
 
@@ -116,6 +117,38 @@ def test_what_streams_is_as_published_where_the_bytes_are_known() -> None:
     for name in ("accelerate, mixtral-8x7b", "deepspeed, nllb-moe-54b", "deepspeed, switch-large-128"):
         assert ratio[name][1] == pytest.approx(ratio[name][0], rel=0.15)
     assert published.table().count("| mixtral-8x7b |") == 6
+
+
+@pytest.mark.hand_worked
+def test_an_expert_that_leaves_goes_back_behind_each_copy() -> None:
+    """352 MB at 25.7 GB/s there and 25.8 GB/s back, one after the other: that much more for each copy, and nothing else."""
+    words = {"like": "mixtral-offloading", "cache": "1 a layer", "routing": SHORT}
+    swapped, dropped = (experts("mixtral-8x7b", "rtx-a5000", swaps=swaps, **words) for swaps in (True, False))
+    back = swapped.setup.back
+    assert back is not None and back.rate == pytest.approx(25.8) and dropped.setup.back is None
+    each = back.latency + round(swapped.setup.times.model.expert_bytes / back.rate)
+    assert swapped.run.ns - dropped.run.ns == swapped.run.count["copies"] * each
+    assert swapped.metrics()["link_bytes"] == 2 * dropped.metrics()["link_bytes"]
+
+
+@pytest.mark.slow
+@pytest.mark.oracle
+def test_published_answers_of_stated_configurations() -> None:
+    """One row in ten: with the link as it is in the catalogue, and inferred from one row of each machine."""
+    some = [row for row in stated.rows() if row.batch == 1 and row.output <= 256][::10]
+    assert len(some) >= 20
+    plain, told = (np.abs(stated.errors(some, inferred=inferred)) for inferred in (False, True))
+    assert np.median(plain) < 0.3 and np.median(told) < 0.1
+    by = {(row.machine, row.system): error for row, error in zip(some, told, strict=True)}
+    assert by["l4", "mixtral-offloading"] < 0.05, "its link is inferred from DeepSpeed"
+
+
+def test_rows_are_split_by_their_hash() -> None:
+    rows = stated.rows()
+    assert len(rows) == 477 and sum(row.split == "held out" for row in rows) == 224
+    for row in rows[::25]:
+        key = "/".join(map(str, (row.machine, row.system, row.texts, row.prompt, row.output, row.batch, row.seen)))
+        assert (int(hashlib.sha256(key.encode()).hexdigest(), 16) % 2 == 0) == (row.split == "visible")
 
 
 @pytest.mark.parametrize("name", sorted(systems()))

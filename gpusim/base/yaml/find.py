@@ -17,6 +17,7 @@ KINDS: dict[str, tuple[str, tuple[str, ...], type[GpusimError]]] = {
     "experiment": ("experiments", (".yaml", ".yml"), GpusimError),
     "serving question": ("experiments/serving", (".yaml", ".yml"), GpusimError),
     "expert question": ("experiments/experts", (".yaml", ".yml"), GpusimError),
+    "question of many models": ("experiments/models", (".yaml", ".yml"), GpusimError),
     "cluster question": ("experiments/cluster", (".yaml", ".yml"), GpusimError),
 }
 RUNS = ("trace", "program of ranks", "managed program")  # the kinds that an experiment's `trace` may name

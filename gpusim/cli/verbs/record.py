@@ -1,4 +1,11 @@
-"""Record a PyTorch program as a trace, without a GPU: nothing is computed, whatever its size."""
+"""Record a PyTorch program as a trace, without a GPU: nothing is computed, whatever its size.
+
+    gpusim record train.py -o train.npz
+    gpusim record --zoo gpt2-small --batch 4
+    gpusim record model.py --routing -o mine.txt.gz    which experts a small model chooses, run on the CPU with its real values:
+                                                       model.py has `model` and `texts` (token ids), and may have
+                                                       `gates`, `chosen` (2) and `prompt` (64)
+"""
 
 from __future__ import annotations
 
@@ -34,6 +41,9 @@ def verb(
     device: Annotated[str | None, typer.Option(help="Where tensors live that name no device: cuda or cpu.")] = None,
     gpu: Library = "ampere",
     cudnn: Cudnn = "0 B",
+    routing: Annotated[
+        bool, typer.Option("--routing", help="Instead of a trace: which experts the script's `model` chooses for its `texts`.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """A program, or a model of the zoo, as a trace; what the program prints goes to stderr."""
@@ -42,6 +52,9 @@ def verb(
     from gpusim.programs.zoo.traced import record_zoo
 
     program = program or []
+    if routing:
+        _routing(program, out, json=json)
+        return
     if not program and not zoo:
         raise GpusimError("say what to record: a script, or a model of the zoo", hint="gpusim record train.py -o train.npz")
     options: dict[str, Any] = {
@@ -64,6 +77,28 @@ def verb(
     else:
         phases = f"{trace.phases[0]} to {trace.phases[-1]}" if len(trace.phases) > 1 else "".join(trace.phases)
         typer.echo(f"{path}: {trace.tensors:,} tensors, {trace.events:,} events, {trace.ops:,} operators; {phases}")
+
+
+def _routing(program: list[str], out: Path | None, *, json: bool) -> None:
+    """The choices of a script's model, as a file for `gpusim experts --routing`."""
+    if not program:
+        raise GpusimError("--routing needs a script that has a `model` and `texts`", hint="gpusim record model.py --routing")
+    from gpusim.programs.record.routed_script import routing_of_script
+    from gpusim.programs.serving.routing import write
+
+    with contextlib.redirect_stdout(sys.stderr):
+        found = routing_of_script(Path(program[0]), program[1:])
+    path = out or Path(f"{Path(program[0]).stem}.txt.gz")
+    write(found, path)
+    tokens, layers, chosen = found.choices[0].shape
+    if json:
+        emit_json({
+            "file": str(path), "tokens": tokens, "layers": layers, "experts": found.experts, "chosen": chosen,
+            "sequences": found.sequences,
+        })  # fmt: skip
+    else:
+        of = f"{layers} layers with {found.experts} experts, {chosen} of them for each token"
+        typer.echo(f"{path}: {tokens:,} tokens of {found.sequences} texts, {of}")
 
 
 def pairs(args: Sequence[str]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from gpusim.experiment.load import Loaded
     from gpusim.experiment.tasks import GridPlan, Task
 
-ASKS = {"service": "asks about services", "experts": "asks about experts"}
+ASKS = {"service": "asks about services", "experts": "asks about experts", "models": "asks about many models"}
 SHOWN = 20  # failed runs that are named
 
 
@@ -126,12 +126,14 @@ def verb(
 
 
 def _answered(what: str, word: str, out: Path | None, jobs: int | None, force: bool, json: bool) -> int:
-    from gpusim.cli.verbs import experts, serve
+    from gpusim.cli.verbs import experts, models, serve
     from gpusim.experiment.pool import cores
 
     folder = out or Path("results") / Path(word).stem
     if what == "experts":
         experts.answer_question(word, folder, json=json)
+    elif what == "models":
+        models.answer_question(word, folder, json=json)
     else:
         serve.answer_question(word, folder, jobs or cores(), force, json)
     return 0

@@ -26,7 +26,7 @@ def verb(
     """Read the file as `run` would; all mistakes at once as an error, else what it comes to."""
     path, kind = _file(file)
     if kind in QUESTIONS.values():
-        word, count = ("service", _services(path)) if kind == "serving question" else ("run", _experts(path))
+        word, count = ("service" if kind == "serving question" else "run"), _combinations(path, kind)
         if json:
             emit_json({"file": str(path), "kind": kind, f"{word}s": count})
         else:
@@ -69,16 +69,15 @@ def _file(name: str) -> tuple[Path, str]:
     return path, "machine" if {"nodes", "wires"} & keys else "profile" if {"gpu", "link", "sources"} & keys else "experiment"
 
 
-def _services(path: Path) -> int:
-    from gpusim.studies.serving.questions import combinations, read
+def _combinations(path: Path, kind: str) -> int:
+    from gpusim.studies.experts import questions as experts
+    from gpusim.studies.models import questions as models
+    from gpusim.studies.serving import questions as serving
 
-    return len(list(combinations(read(path))))
-
-
-def _experts(path: Path) -> int:
-    from gpusim.studies.experts.questions import combinations, read
-
-    return len(combinations(read(path)))
+    of: dict[str, Any] = {
+        "serving question": serving, "expert question": experts, "question of many models": models,
+    }  # fmt: skip
+    return len(list(of[kind].combinations(of[kind].read(path))))
 
 
 def _experiment(path: Path, sets: Sequence[str], on: Sequence[str] | None, use: Sequence[str] | None) -> dict[str, Any]:

@@ -83,15 +83,18 @@ class ExpertRun:
 
 
 def run_experts(
-    times: ExpertTimes, passes: Passes, cache: ExpertCache, way: CopyWay, guesses: Guesses | None = None
+    times: ExpertTimes, passes: Passes, cache: ExpertCache, way: CopyWay, guesses: Guesses | None = None,
+    back: CopyWay | None = None,
 ) -> ExpertRun:  # fmt: skip
     """All passes on one GPU, to which copies of weights come on this way, one after the other.
+
+    back  the way on which an expert that leaves is copied behind each copy of another; None: it is dropped
 
     Raises PolicyError for an evict policy that reads the time or is plain Python.
     """
     model = times.model
     most = int(passes.m.max(initial=1))
-    copy_ns = copy_time(way, model.expert_bytes)
+    copy_ns = copy_time(way, model.expert_bytes) + (copy_time(back, model.expert_bytes) if back is not None else 0)
     before, after, plain = np.zeros(len(passes.layer)), np.zeros(len(passes.part)), np.zeros(len(passes.layer), np.int64)
     for p, stack in enumerate(model.stacks):
         mine = passes.part == p
@@ -105,11 +108,13 @@ def run_experts(
     on_cpu = times.on_cpu(most, cache.cpu) if cache.cpu else np.zeros(most + 1, np.int64)
     of_tokens = (times.experts(most), on_cpu)
     made = turn_tables(passes, before, after, of_tokens, cache, copy_ns, (model.sparse, model.experts), guesses)
+    plain_bytes = int(plain.sum())
     made.turn["plain"][:-1] = [copy_time(way, int(size)) if size else 0 for size in plain]
     tiers = caches(cache, passes, model.sparse, model.experts, model.expert_bytes, copy_ns)
     ns = int(direct(x.replay)(tiers, made))
     count = dict(zip(x.NAMES, made.count.tolist(), strict=True))
-    count["link_bytes"] = (count["copies"] + count["guessed"]) * model.expert_bytes + int(plain.sum())
+    moved = (count["copies"] + count["guessed"]) * model.expert_bytes
+    count["link_bytes"] = moved * (1 if back is None else 2) + plain_bytes
     decode = (passes.tokens == 1) & (passes.part == len(model.stacks) - 1) & (passes.made > 0)
     return ExpertRun(ns, made.ends.copy(), passes.made, decode, count)
 

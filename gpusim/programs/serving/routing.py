@@ -1,10 +1,13 @@
 """Which experts tokens chose, layer by layer: recorded, in a file, or drawn from a stated skew.
 
     drawn(skew=1, sticky=0, follow=0, topics=1, sequences=8, prompt=64, output=64, seed=0)
+    drawn(popularity=mixtral-8x7b, sticky=0.15)
 
 The k-th expert of a layer, in an order of its own, is chosen with a probability in proportion to 1 / k**skew; a token's experts
-differ.  `sticky`: so often a token takes what the token before it has taken in this layer; `follow`: else so often what a fixed
-permutation makes of its choice in the layer before; `topics`: so many orders there are, of which each sequence has one.
+differ.  `popularity`: in proportion to how often the expert of that layer was chosen in a model that ran
+(`data/popularity.csv`).  `sticky`: so often a token takes what the token before it has taken in this layer; `follow`: else so
+often what a fixed permutation makes of its choice in the layer before; `topics`: so many orders there are, of which each
+sequence has one.
 
 A file is text, gzipped or not:
 
@@ -20,6 +23,7 @@ sequence are in order, those of its prompt first, sequences one after the other.
 
 from __future__ import annotations
 
+import csv
 import gzip
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,9 +37,11 @@ from gpusim.base.errors import GpusimError, TraceError, suggest
 from gpusim.base.files import write_atomic
 from gpusim.base.yaml import find
 
+F64 = npt.NDArray[np.float64]
 I16 = npt.NDArray[np.int16]
 I32 = npt.NDArray[np.int32]
 
+POPULARITY = Path(__file__).parent / "data" / "popularity.csv"
 HEAD = "gpusim routing 1"
 MOST = 10**8
 """Choices of experts in one routing."""
@@ -90,7 +96,8 @@ def routing_of(word: str, layers: tuple[int, ...], experts: int, chosen: int) ->
 
 def drawn(word: str, layers: tuple[int, ...], experts: int, chosen: int) -> ExpertRouting:
     """What the word says; see the module.  Raises GpusimError."""
-    numbers = _numbers(word)
+    numbers, popularity = _numbers(word)
+    known = _popularity(popularity, layers, experts) if popularity else None
     count, prompt, output = (int(numbers[key]) for key in ("sequences", "prompt", "output"))
     if count * (prompt + output) * max(layers) * chosen > MOST:
         raise GpusimError(f"'{word}' draws more than {MOST:,} choices", hint="fewer sequences, or shorter ones")
@@ -101,15 +108,19 @@ def drawn(word: str, layers: tuple[int, ...], experts: int, chosen: int) -> Expe
     for part, (plain, after) in zip(layers, spans, strict=True):
         sequence.append(np.repeat(np.arange(count, dtype=np.int32), plain + after))
         decoded.append(np.tile(np.arange(plain + after) >= plain, count))
-        choices.append(_draw(rng, numbers, sequence[-1], part, experts, chosen))
+        choices.append(_draw(rng, numbers, sequence[-1], part, experts, chosen, known))
     return ExpertRouting(experts, tuple(choices), tuple(sequence), tuple(decoded), None, word, recorded=False)
 
 
-def _numbers(word: str) -> dict[str, float]:
+def _numbers(word: str) -> tuple[dict[str, float], str]:
+    """Its numbers, and whose popularity it has, if that is said."""
     name, texts = split(word, "a routing")
     if name != "drawn":
         raise GpusimError(f"'{word}' is no routing", hint="a file, or drawn(skew=1, sticky=0.2)")
     numbers: dict[str, float] = dict(DRAWN)
+    popularity = texts.pop("popularity", "")
+    if popularity and {"skew", "topics"} & set(texts):
+        raise GpusimError("popularity that was counted has no skew and no topics of its own", hint="leave these out")
     for key, text in texts.items():
         if key not in numbers:
             raise GpusimError(f"a drawn routing has no '{key}'", hint=suggest(key, DRAWN) or ", ".join(DRAWN))
@@ -120,11 +131,26 @@ def _numbers(word: str) -> dict[str, float]:
         least, most = _LEAST.get(key, 0), 1.0 if key in _SHARES else 10**7
         if not least <= numbers[key] <= most:
             raise GpusimError(f"a drawn routing cannot have {key}={text}", hint=f"from {least} to {most:g}")
-    return numbers
+    return numbers, popularity
+
+
+def _popularity(model: str, layers: tuple[int, ...], experts: int) -> F64:
+    """(layers, experts) log of how often each expert was chosen.  Raises GpusimError for a model without."""
+    with POPULARITY.open(encoding="utf-8") as file:
+        rows = list(csv.reader(line for line in file if not line.startswith("#")))[1:]
+    found = np.array([row[2:] for row in rows if row[0] == model], np.float64)
+    if not len(found):
+        known = tuple(dict.fromkeys(row[0] for row in rows))
+        raise GpusimError(f"no popularity of experts was counted for '{model}'", hint=suggest(model, known) or ", ".join(known))
+    if found.shape != (sum(layers), experts):
+        said = f"the popularity of {model} is of {found.shape[0]} layers with {found.shape[1]} experts"
+        raise GpusimError(f"{said}; the model has {sum(layers)} and {experts}", hint="drawn(skew=1)")
+    return np.asarray(np.log(found))
 
 
 def _draw(
-    rng: np.random.Generator, numbers: dict[str, float], sequence: I32, layers: int, experts: int, chosen: int
+    rng: np.random.Generator, numbers: dict[str, float], sequence: I32, layers: int, experts: int, chosen: int,
+    popularity: F64 | None,
 ) -> I16:  # fmt: skip
     n, topics = len(sequence), int(numbers["topics"])
     of = rng.integers(0, topics, int(sequence[-1]) + 1)[sequence] if n else sequence
@@ -134,6 +160,8 @@ def _draw(
         weight = np.empty((topics, experts))
         for topic in range(topics):
             weight[topic, rng.permutation(experts)] = -numbers["skew"] * np.log(np.arange(1.0, experts + 1))
+        if popularity is not None:
+            weight[:] = popularity[layer]
         made[:, layer] = np.argpartition(-(weight[of] + rng.gumbel(size=(n, experts))), chosen - 1, axis=1)[:, :chosen]
         if layer:
             follows = rng.random(n) < numbers["follow"]

@@ -36,7 +36,7 @@ def _step(data: dict[str, Any], row: dict[str, Any], place: Any) -> float:
     assumed, model, batch = data["assumed"], row["model"], row["batch"]
     every: Any = assumed["uses"][model] if row["like"] in ("accelerate", "deepspeed") else "chosen"
     words = like(row["like"]) | {"source_memory": place, "uses": every, "bits": row.get("bits", assumed["bits"][model])}
-    routing = f"{assumed['routing'][:-1]}, sequences={max(batch, 4)})"
+    routing = f"{assumed['routing'][model][:-1]}, sequences={max(batch, 4)})"
     spec = ExpertSpec(model=model, machine=data["machine"], batch=batch, routing=routing, **words)
     return answered(spec).metrics()["token_ns"] / 1e9
 

@@ -53,6 +53,7 @@ class ExpertAxes:
     guess: Axis[str] | None = None
     cpu: Axis[str] | None = None
     overlap: Axis[bool] | None = None
+    swaps: Axis[bool] | None = None
     plain: Axis[Literal["resident", "streamed"]] | None = None
     source_memory: Axis[Literal["pinned", "pageable", "nvme"]] | None = None
     uses: Axis[Literal["chosen", "all"]] | None = None

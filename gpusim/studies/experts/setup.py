@@ -52,6 +52,7 @@ class ExpertSpec:
     cpu      "2 TFLOP/s", which its cores reach: the CPU computes an expert where its copy takes longer; profile: as fast as the
              machine's profile says; "": it computes none
     overlap  copies go on while the GPU computes
+    swaps    the expert that leaves is copied back behind each copy, as its weights have no second place in host memory
     plain    where all other weights are: resident on the GPU, or streamed to it for each layer
     source_memory  where experts come from: pinned or pageable host memory, nvme
     uses     chosen: a layer uses the experts that its tokens chose; all: every expert, as frameworks do that call each module
@@ -71,6 +72,7 @@ class ExpertSpec:
     guess: str = "none"
     cpu: str = ""
     overlap: bool = True
+    swaps: bool = False
     plain: Literal["resident", "streamed"] = "resident"
     source_memory: Literal["pinned", "pageable", "nvme"] = "pinned"
     uses: Literal["chosen", "all"] = "chosen"
@@ -119,7 +121,7 @@ class ExpertSetup:
 
     @property
     def way(self) -> CopyWay:
-        """How experts come."""
+        """How experts come; from disk they are read into host memory, and copied then."""
         profile, gpu = self.times.machine, self.topology.gpus[0]
         route = routes.between(self.topology, routes.nearest(self.topology, gpu, "socket"), gpu)
         flow = max(transfers.flows(self.topology, route, 1 << 30), key=lambda part: part.size)
@@ -129,11 +131,26 @@ class ExpertSetup:
         if self.spec.source_memory == "pageable":
             return replace(pinned, rate=min(profile.host.pageable_h2d.value / 1e9, flow.rate))
         disk = profile.nvme
-        return CopyWay(pinned.latency + round(disk.latency.value), min(disk.read.value / 1e9, flow.rate), ())
+        rate = 1 / (1 / (disk.read.value / 1e9) + 1 / flow.rate)
+        return CopyWay(pinned.latency + round(disk.latency.value), rate, ())
+
+    @property
+    def back(self) -> CopyWay | None:
+        """How an expert that leaves goes back; None: it is dropped."""
+        if not self.spec.swaps:
+            return None
+        if self.spec.source_memory == "nvme":
+            raise GpusimError("experts that are swapped go back to host memory", hint="source_memory: pinned or pageable")
+        profile, gpu = self.times.machine, self.topology.gpus[0]
+        route = routes.between(self.topology, gpu, routes.nearest(self.topology, gpu, "socket"))
+        rate = max(transfers.flows(self.topology, route, 1 << 30), key=lambda part: part.size).rate
+        if self.spec.source_memory == "pageable":
+            rate = min(profile.host.pageable_d2h.value / 1e9, rate)
+        return CopyWay(round(route.latency), rate, ())
 
     def run(self) -> ExpertRun:
         """All passes."""
-        return run_experts(self.times, self.passes, self.cache, self.way, self._guesses())
+        return run_experts(self.times, self.passes, self.cache, self.way, self._guesses(), self.back)
 
     def _guesses(self) -> guesses.Guesses:
         name, numbers = guess_of(self.spec.guess)

@@ -209,7 +209,10 @@ class LayerOffload:
         return own
 
     def _way(self, group: int, up: bool) -> tuple[float, float]:
-        """(ns, bytes/ns) of copies between a GPU of the replica and its host while all GPUs of the service copy."""
+        """(ns, bytes/ns) of copies between a GPU of the replica and its host while all GPUs of the service copy.
+
+        What lies on disk is read into host memory, and copied when it is there: only one layer is under way.
+        """
         machine, gpu = self.topology, self.groups[group][0]
         ways = {one: self._link(one, up) for replica in self.groups for one in replica}
         used = Counter(name for one in ways.values() for name in one.links)
@@ -218,8 +221,8 @@ class LayerOffload:
         if not self.word.pinned:
             rates.append((profile.host.pageable_h2d if up else profile.host.pageable_d2h).value / 1e9)
         if self.word.source == "nvme":
-            rates.append(profile.nvme.read.value / 1e9 / self.ways)
-            latency += profile.nvme.latency.value
+            read = profile.nvme.read.value / 1e9 / self.ways
+            return latency + profile.nvme.latency.value, 1 / (1 / read + 1 / min(rates))
         return latency, min(rates)
 
     def _link(self, gpu: str, up: bool) -> CopyWay:
