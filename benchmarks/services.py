@@ -63,7 +63,7 @@ def told(name: str, seconds: float, run: ServiceRun) -> None:
     """A line of part 1."""
     found = run.result()
     steps, tokens = sum(e.steps for e in found.engines), int(found.made.sum())
-    copied = 0 if found.sent_for is None else int(found.sent_for.sum())
+    copied = 0 if found.sent_for is None else int(found.sent_for.sum() + found.handed.sum())
     print(f"{name:46s} {steps:8,d} {tokens / steps:9.0f} {copied:12,d} {steps / seconds:10,.0f} {seconds:8.3f}")
 
 

@@ -142,9 +142,25 @@ def checkpoints() -> Any:
     return draw(asked, [row for row in (point.row() for point in points) if EFFECTIVE in row])
 
 
+def serve() -> Any:
+    """`gpusim serve` with objectives, on one card."""
+    from gpusim.api.serving import serve
+    from gpusim.show.serving import draw
+
+    return draw(serve("llama-8b", "l40s", "drawn(prompt=1024, output=256, requests=400)", slo="ttft 2 s, tpot 60 ms"))
+
+
+def burst_shared() -> Any:
+    """`gpusim run burst_shared`."""
+    from gpusim.api.serving import serve_question
+    from gpusim.show.serving_question import draw
+
+    return draw(*serve_question("burst_shared"))
+
+
 VERBS: dict[str, Callable[[], Any]] = {
-    "fit": fit, "experts": experts, "models": models, "heap": heap, "held_over_time": held_over_time, "swimlane": swimlane,
-    "durations": durations, "checkpoints": checkpoints,
+    "fit": fit, "experts": experts, "models": models, "serve": serve, "burst_shared": burst_shared, "heap": heap,
+    "held_over_time": held_over_time, "swimlane": swimlane, "durations": durations, "checkpoints": checkpoints,
 }  # fmt: skip
 # Figures that a script of their own writes together with the tables of a document: they are as new as these tables are.
 SCRIPTS = {

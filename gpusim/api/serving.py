@@ -24,8 +24,8 @@ FINDS = ("rate", *CHOICES)
 
 def serve(
     model: str, machine: str, requests: str, *, rate: float = 0.0, slo: str = "", find: str | None = None,
-    attainment: float = ATTAINMENT, at_once: int = 0, count: int = 0, seed: int = 0, price: float = 0.0, log: bool = False,
-    **words: Any,
+    attainment: float = ATTAINMENT, at_once: int = 0, count: int = 0, seed: int = 0, price: str | float = 0.0,
+    log: bool = False, **words: Any,
 ) -> ServingAnswer:  # fmt: skip
     """What `gpusim serve` prints.
 
@@ -38,7 +38,7 @@ def serve(
     find       "rate": the largest rate at which `attainment` of the requests meet it; "gpus": the fewest that do at this rate;
                "kv_tier": the smallest part of `tiers` that does, or that is as good as any; "none": nothing, requests are
                served as they come; None: the rate where there is an `slo`, and neither `rate` nor `at_once`
-    price      of a GPU hour
+    price      of a GPU hour: 2.5, or by the beginning of a GPU's name: "h100=2.5, a100=1.2"
     log        keep what happens to each request (`records` of the answer), for the page of `gpusim serve --log`
     words      the fields of `studies.serving.setup.ServiceSpec`: engine, tensor, replicas, weights, cache, tiers, when, ...;
                engine may also be a scheduler of your own, decorated with `gpusim.policy.schedule`

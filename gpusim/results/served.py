@@ -62,6 +62,8 @@ class Served:
     cached: I64  # tokens of the prompt that were found when it was admitted, -1: it never was
     preemptions: I64
     sent_for: I64  # tokens that came from tiers below the device
+    handed: I64  # tokens that came from the engine that computed the prompt
+    waited: I64  # ns in which it waited for such tokens
     refused: I64  # why it was not taken, 0: it was
     reasons: tuple[str, ...]  # texts of `refused`
     gaps: I64  # int64[classes]: how many times between tokens fall into each
@@ -119,7 +121,7 @@ class Served:
             "prompt_tokens_per_s": float(self.prompt[taken].sum() / seconds),
         }  # fmt: skip
         for name, values in (("ttft", self.ttft_ns()), ("tpot", self.tpot_ns()), ("latency", self.latency_ns()),
-                             ("queued", self.queued_ns())):  # fmt: skip
+                             ("queued", self.queued_ns()), ("waited", self.waited[taken].astype(float))):  # fmt: skip
             found |= _distribution(name, values)
         for name, share in (("p50", 0.5), ("p99", 0.99)):
             found[f"itl_{name}_ns"] = self.gap_quantile_ns(share)
@@ -130,7 +132,8 @@ class Served:
         looked = sum(e.looked_up_tokens for e in self.engines)
         found["hit_share"] = sum(e.found_tokens for e in self.engines) / looked if looked else float("nan")
         asked = float(self.prompt[taken].sum())
-        found["tier_share"] = float(self.sent_for.sum()) / asked if asked else float("nan")
+        for name, tokens in (("tier", self.sent_for), ("handed", self.handed)):
+            found[f"{name}_share"] = float(tokens.sum()) / asked if asked else float("nan")
         found["preemptions"] = sum(e.preemptions for e in self.engines)
         found["steps"] = sum(e.steps for e in self.engines)
         running = float(self.samples["running"].sum(axis=0).mean()) if self.samples["running"].size else 0.0

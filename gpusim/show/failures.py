@@ -48,7 +48,7 @@ def save_answer(found: LongRunAnswer, answer: str, folder: Path) -> list[Path]:
     spec = found.run.spec
     question = f"How long does {spec.work} of training take on {spec.machine}, which fails?"
     table = [{"of the time [h]": name, "mean": f"{values[f'{name}_h']:,.5g}"} for name in ("total", *t.PHASES, "lost")]
-    page = write_single_page(folder, "long run", question, answer, table, rows, title="Where the time goes", left=left)
+    page = write_single_page(folder, "long run", question, answer, {"": table}, rows, title="Where the time goes", left=left)
     return [folder / "failures.json", folder / "log.csv", page]
 
 

@@ -54,7 +54,7 @@ def test_a_prompt_is_handed_over_by_hand() -> None:
     assert run.advance() == t.FINISHED
     found = run.result()
     assert (found.first[0], found.ended[0], found.made[0], found.engine[0]) == (350, 350 + 47 + 220, 3, 1)
-    assert run.tables.outcome["prefilled"].tolist() == [0] and found.sent_for.tolist() == [20]
+    assert run.tables.outcome["prefilled"].tolist() == [0] and found.handed.tolist() == [20]
     assert kinds(run) == [PROMPTS, TOKENS] and run.pool.member["promised"].tolist() == [0, 0]
     assert run.tables.engine["owes"].tolist() == [0, 0] and run.tables.engine["under_way"].tolist() == [0, 0]
     records = [(int(x["t"]), int(x["kind"])) for x in run.records() if x["kind"] != t.STEP]

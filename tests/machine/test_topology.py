@@ -9,6 +9,7 @@ import pytest
 from gpusim.base.errors import ConfigError, GpusimError, ProfileError
 from gpusim.base.yaml import find
 from gpusim.machine import catalogue
+from gpusim.machine.collectives.times import CollectiveTimes
 from gpusim.machine.topology import build, routes, sharing, transfers
 
 pytestmark = pytest.mark.fast
@@ -153,13 +154,29 @@ def test_machines_of_two_kinds_share_a_network_at_their_own_rates() -> None:
     assert made.links["n0.nic0", "network"].rate == 47.7e9 and made.links["n1.nic0", "network"].rate == 23.85e9
     assert routes.between(made, "n0.gpu0", "n1.gpu3").rate == 23.85e9
     for word, told in (
-        ("hgx-h100 + gh200-x4", "by different rules"), ("hgx-h100 + dgx-a100 over tpc", "no network 'tpc'"),
+        ("hgx-h100 + 4x-a10", "no network to which"), ("hgx-h100 + dgx-a100 over tpc", "no network 'tpc'"),
         ("hgx-h100 + nothing", "no machine 'nothing'"), ("0 x hgx-h100 + dgx-1-v100", "a cluster of 0 machines"),
     ):  # fmt: skip
         with pytest.raises(GpusimError, match=told):
             build.load(word)
     with pytest.raises(GpusimError, match="several kinds of machines"):
         build.file_of("hgx-h100 + dgx-a100")
+
+
+@pytest.mark.agreement
+@pytest.mark.parametrize("other", ["dgx-a100", "dgx-1-v100", "dgx-2"])
+def test_gpus_of_one_kind_reach_each_other_as_on_their_own_machine(other: str) -> None:
+    """Routes, staging and collectives by the rules of the host, whatever stands first."""
+    alone = build.load(other)
+    for word, host in ((f"hgx-h100 + {other}", "n1."), (f"{other} + hgx-h100", "n0.")):
+        made = build.load(word)
+        for a, b in (("gpu0", "gpu1"), ("gpu0", "gpu5"), ("gpu3", "gpu4")):
+            route, own = routes.between(made, host + a, host + b), routes.between(alone, a, b)
+            assert (route.rate, route.latency, route.staged) == (own.rate, own.latency, own.staged)
+            assert [link.b.removeprefix(host) for link in route.links] == [link.b for link in own.links]
+        times = [CollectiveTimes(machine).of("all_reduce", [at + gpu for gpu in alone.gpus[:4]], size).ns
+                 for size in (4096, 1 << 20, 1 << 26) for machine, at in ((made, host), (alone, ""))]  # fmt: skip
+        assert times[::2] == times[1::2]
 
 
 

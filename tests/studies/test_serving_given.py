@@ -54,7 +54,7 @@ def test_a_mixed_pool_hands_prompts_over() -> None:
     """All that has come back home owes and holds nothing; what is handed over is less than all only where kinds were mixed."""
     found = serve(**BOX, requests=DRAWN, rate=5.0, engine="splitwise", prefill=2, routing="mixed_pool")
     assert found.metrics()["finished"] == 60
-    assert 0.5 < found.metrics()["tier_share"] <= 1.0
+    assert 0.5 < found.metrics()["handed_share"] <= 1.0
     assert {int(e) for e in found.served.engine} <= {0, 1, 2, 3}
 
 

@@ -60,12 +60,43 @@ def test_half_of_the_memory_costs_nothing_until_the_load_fills_it() -> None:
     found = by("shared_memory", "engine", "memory", "rate")
     dynamic = "dynamic_batching(preferred_batch_size='4,8', max_queue_delay_us=100000)"
 
-    def worse(engine: str, rate: float) -> float:
-        return float(found[engine, 0.45, rate]["TTFT p50 [ms]"] / found[engine, 0.9, rate]["TTFT p50 [ms]"])
+    def worse(engine: str, rate: float, which: str = "TTFT p50 [ms]") -> float:
+        return float(found[engine, 0.45, rate][which] / found[engine, 0.9, rate][which])
 
     assert worse(dynamic, 0.5) < 1.1 < 3 < worse(dynamic, 1.5)
     assert worse("static", 1.5) == pytest.approx(worse(dynamic, 1.5), rel=0.05)
     assert worse("vllm@0.33", 1.5) == 1 < 1.1 < worse("vllm@0.33", 3) < 1.3
+    assert worse(dynamic, 0.5, "TTFT p99 [ms]") < 1.1 < 4 < worse(dynamic, 1.5, "TTFT p99 [ms]")
+    assert worse("vllm@0.33", 1.5, "TTFT p99 [ms]") == 1 < 10 < worse("vllm@0.33", 3, "TTFT p99 [ms]")
+
+
+@pytest.mark.slow
+def test_a_split_over_two_kinds_bears_what_its_weaker_side_does() -> None:
+    """Prompts of eight A100 and of four H100, tokens of eight A100 and of four H100, each from a split that they limit."""
+    found = by("two_kinds", "machine", "prefill")
+    first, second = "hgx-h100 + dgx-a100", "dgx-a100 + hgx-h100"
+    rate, cost = ({key: row[name] for key, row in found.items()} for name in ("rate [1/s]", "cost of 1 M tokens"))
+    prompts = rate[second, 8] + rate["2 x hgx-h100", 4]
+    assert rate[second, 12] == pytest.approx(min(prompts, rate["2 x hgx-h100", 12]), rel=0.05)
+    assert rate[second, 12] > 1.5 * max(rate[first, 8], rate[first, 0]) and rate[second, 8] < rate[first, 8]
+    assert min(cost, key=lambda key: cost[key]) == (second, 12)
+    assert rate[first, 0] == pytest.approx(rate[second, 0], rel=0.05)
+    assert all(row["handed over"] == 1 for (_, prefill), row in found.items() if prefill)
+
+
+@pytest.mark.slow
+def test_in_a_burst_tiers_help_and_a_second_model_costs_more_than_its_half() -> None:
+    found = by("burst_shared", "engine", "tiers", "beside")
+    company = next(row["beside"] for row in rows("burst_shared") if row["beside"])
+    dynamic = "dynamic_batching(preferred_batch_size='4,8', max_queue_delay_us=100000)"
+    first = {key: row["TTFT p99 [ms]"] for key, row in found.items() if "why not" not in row}
+    for tiers in ("", "host(48 GiB)"):
+        assert first["vllm@0.33", tiers, company] > 2 * first["vllm@0.33", tiers, ""]
+    assert first["vllm@0.33", "host(48 GiB)", ""] < first["vllm@0.33", "", ""] / 5
+    assert 0.9 < first[dynamic, "", ""] / first["static", "", ""] < 1.0
+    assert first[dynamic, "", company] > 2 * first[dynamic, "", ""]
+    others = [row["beside TTFT p99 [ms]"] for row in found.values() if "beside TTFT p99 [ms]" in row]
+    assert max(others) < 1.05 * min(others)
 
 
 @pytest.mark.slow
@@ -97,7 +128,7 @@ def test_engines_that_compute_no_prompts_keep_tokens_coming() -> None:
     found = by("prefill", "prefill")
     for count in (3, 4, 5):
         assert found[count]["TPOT p99 [ms]"] < found[0]["TPOT p99 [ms]"]
-        assert found[count]["TTFT p50 [ms]"] > found[0]["TTFT p50 [ms]"] and found[count]["from tiers"] == 1
+        assert found[count]["TTFT p50 [ms]"] > found[0]["TTFT p50 [ms]"] and found[count]["handed over"] == 1
 
 
 @pytest.mark.slow

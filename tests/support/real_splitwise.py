@@ -197,7 +197,7 @@ def ours(case: Case, times: Any) -> tuple[Any, Any, Counter[str]]:
     ended = (found.ended < NEVER)[:, None]
     seen["preempted"] += int(found.preemptions.sum())
     seen["handed over"] += int((before >= 0).sum())
-    seen["second tries"] += int(run.pool.number[BEGUN]) - int((found.sent_for > 0).sum()) if pool else 0
+    seen["second tries"] += int(run.pool.number[BEGUN]) - int((found.handed > 0).sum()) if pool else 0
     seen["machines that joined others"] += int(run.pool.number[JOINED]) - len(engines) if pool else 0
     return np.where(ended, s / 1e9, np.nan), np.where(ended, did, -1), seen
 

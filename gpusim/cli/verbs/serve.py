@@ -57,7 +57,9 @@ def verb(
     memory: Annotated[float, typer.Option(help="Share of the GPUs' memory that the engine takes.", min=0.01, max=1.0)] = 0.9,
     routing: Annotated[str, typer.Option(help="least_busy, round_robin, least_tokens, mixed_pool.")] = "least_busy",
     step_times: Annotated[str, typer.Option(help="A CSV of what steps take: FILE or FILE(hardware=h100).")] = "",
-    price: Annotated[float, typer.Option(help="Of a GPU hour; answers with the cost of a million tokens.", min=0.0)] = 0.0,
+    beside: Annotated[str, typer.Option(help="A second service there: 'llama-1b(memory=0.3, requests=drawn)'.")] = "",
+    tenancy: Annotated[str, typer.Option(help="How GPUs pass between both: time_slices(slice=2 ms), mps.")] = "time_slices",
+    price: Annotated[str, typer.Option(help="Of a GPU hour: 2.5, or 'h100=2.5, a100=1.2'; tells what tokens cost.")] = "",
     seed: Annotated[int, typer.Option(help="Of the arrivals.", min=0)] = 0,
     use: Use = None,
     metrics: Annotated[Path | None, typer.Option(help="A file of OpenMetrics under vLLM's names, a sample a second.")] = None,
@@ -83,7 +85,8 @@ def verb(
         model, machine, requests, rate=rate, slo=slo, find=find, attainment=attainment, at_once=at_once, count=count, seed=seed,
         price=price, log=log, engine=engine, tensor=tensor, replicas=replicas, prefill=prefill, tiers=tiers, when=when,
         lora=lora, offload=offload, weights=weights, cache=cache, max_seqs=max_seqs, max_tokens=max_tokens, max_len=max_len,
-        block=block, memory=memory, routing=routing, step_times=step_times, use=tuple(use or ()),
+        block=block, memory=memory, routing=routing, step_times=step_times, beside=beside, tenancy=tenancy,
+        use=tuple(use or ()),
     )  # fmt: skip
     if json:
         emit_json(found.values())
@@ -101,7 +104,8 @@ def verb(
         if log:
             from gpusim.show.page.service import write_service_page
 
-            written.append(write_service_page(found, _sentence(found, found.metrics()), _latencies(found.metrics()), out))
+            tables = {"": _latencies(found.metrics()), **({"Replicas": kinds} if (kinds := _kinds(found)) else {})}
+            written.append(write_service_page(found, _sentence(found, found.metrics()), tables, out))
         if not json:
             typer.echo(f"{out}: {', '.join(path.name for path in written)}")
 
@@ -116,8 +120,12 @@ def answer_question(word: str, out: Path | None, jobs: int = 1, force: bool = Fa
     else:
         typer.echo(f"{asked.question}\n")
         emit(rows, columns=list(dict.fromkeys(name for row in rows for name in row)))
-    if out is not None and not json:
-        typer.echo(f"\n{out}: summary.csv")
+    if out is not None:
+        from gpusim.show.serving_question import save_figure
+
+        names = [path.name for path in save_figure(asked, rows, out)]
+        if not json:
+            typer.echo(f"\n{out}: {', '.join(['summary.csv', *names])}")
 
 
 def _show(found: ServingAnswer) -> None:
@@ -126,6 +134,9 @@ def _show(found: ServingAnswer) -> None:
     split = f", each on {spec.tensor} GPUs" if spec.tensor > 1 else ""
     typer.echo(f"{spec.model} on {spec.machine}, {spec.engine}: {count} replica{'s' if count > 1 else ''}{split}; "
                f"room for {service.cached_tokens:,} tokens of keys and values")  # fmt: skip
+    if kinds := _kinds(found):
+        emit(kinds)
+        typer.echo("")
     if found.searched():
         typer.echo(found.searched())
     if found.tried:
@@ -138,6 +149,12 @@ def _show(found: ServingAnswer) -> None:
     emit(_latencies(numbers))
     typer.echo("")
     typer.echo(_sentence(found, numbers))
+    if found.beside is not None:
+        other, told = found.beside, found.beside.metrics()
+        typer.echo(f"\nBeside it {other.service.spec.model}, room for {other.service.cached_tokens:,} tokens:\n")
+        emit(_latencies(told))
+        typer.echo("")
+        typer.echo(_sentence(other, told))
     for tier in found.tiers:
         typer.echo(f"{tier['tier']}: {tier['stored']:,} chunks stored, {tier['loaded']:,} loaded, {tier['evicted']:,} evicted")
 
@@ -176,7 +193,9 @@ def _served(found: ServingAnswer, numbers: dict[str, float]) -> list[str]:
     if found.service.offload is not None:
         said.append(found.service.offload.said(found.times))
     if numbers["tier_share"] > 0:
-        said.append(f"{numbers['tier_share']:.1%} of the prompts' tokens come from memories below, or from other GPUs.")
+        said.append(f"{numbers['tier_share']:.1%} of the prompts' tokens come from memories below.")
+    if numbers["handed_share"] > 0:
+        said.append(f"{numbers['handed_share']:.1%} of the prompts' tokens are handed over from other GPUs.")
     return said
 
 
@@ -185,6 +204,16 @@ def _latencies(numbers: dict[str, float]) -> list[dict[str, str]]:
         {"": said, **{f"{which} [ms]": _ms(numbers[f"{name}_{which}_ns"]) for which in ("mean", "p50", "p90", "p99")}}
         for said, name in _ROWS.items()
     ]
+
+
+def _kinds(found: ServingAnswer) -> list[dict[str, str]]:
+    return [{name: _short(value) for name, value in row.items()} for row in found.kinds()]
+
+
+def _short(value: str | float) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:,.3g}" if isinstance(value, float) and value < 1000 else f"{value:,.0f}"
 
 
 def _reasons(found: ServingAnswer) -> str:

@@ -12,7 +12,7 @@ from numba import types
 
 from gpusim.base.compiled import entry, function_at, kernel, outlined
 from gpusim.engine.clock import links, sharing
-from gpusim.engine.serving import pool, tiers
+from gpusim.engine.serving import devices, pool, tiers
 from gpusim.engine.serving.pool import pool_at
 from gpusim.engine.serving.pooled import choose_in_pool, end_trip, hand_on, leave_pool, promise
 from gpusim.engine.serving.tables import (
@@ -67,7 +67,7 @@ def next_time(s: Service, requests: RequestTable) -> int:
         time = min(time, requests.leaves[s.leaving[c.left]])
     for e in range(s.engine.size):
         time = min(time, s.engine[e].ends, s.engine[e].wakes)
-    return time
+    return int(min(time, devices.next_change(s)))
 
 
 @kernel
@@ -80,16 +80,22 @@ def is_due(s: Service, requests: RequestTable) -> bool:
 
 
 @kernel
+def takes(s: Service, r: int, role: int, e: int) -> bool:
+    """Engine e has this role in the service of a request."""
+    return bool(s.engine[e].role == role and s.engine[e].service == s.outcome[r].service)
+
+
+@kernel
 def choose(s: Service, r: int, role: int) -> int:
     """The engine of this role, or of all, that takes a request."""
     c, best, least, count = s.course[0], -1, 0, 0
     if c.routing == GIVEN:
         return int(s.outcome[r].engine)
     for e in range(s.engine.size):
-        count += s.engine[e].role == role
-    turn = r % max(count, 1)
+        count += takes(s, r, role, e)
+    turn = s.outcome[r].nth % max(count, 1)
     for e in range(s.engine.size):
-        if s.engine[e].role == role:
+        if takes(s, r, role, e):
             if c.routing == LEAST_BUSY or c.routing == LEAST_TOKENS:
                 has = s.engine[e].under_way if c.routing == LEAST_BUSY else s.engine[e].owes
                 if best < 0 or has < least:
@@ -118,7 +124,9 @@ def enter(s: Service, r: int, e: int) -> None:
 def arrive(s: Service, r: int) -> None:
     """A request comes."""
     pooled, x = s.course[0].routing == MIXED_POOL, s.outcome[r]
-    e = choose_in_pool(s, r) if pooled else choose(s, r, PREFILL if s.course[0].split else WHOLE)
+    e = choose_in_pool(s, r) if pooled else choose(s, r, PREFILL) if s.course[0].split else -1
+    if e < 0:
+        e = choose(s, r, WHOLE)
     x.came = s.clock[0].now
     note(s, ARRIVED, r, e, 0)
     enter(s, r, e)
@@ -183,7 +191,7 @@ def give_tokens(s: Service, e: int, step: StepTable) -> None:
                 if now - x.last != gap:  # most requests of a step had their last token in the same step
                     gap = now - x.last
                     row = gap_class(gap)
-                s.gaps[row] += 1
+                s.gaps[s.engine[e].service, row] += 1
             x.made, x.last = step.made[r], now
             total += new
     s.engine[e].output_tokens += total
@@ -219,9 +227,11 @@ def end_requests(s: Service, e: int, step: StepTable) -> None:
 def end_step(s: Service, e: int) -> None:
     """The step of engine e is over."""
     engine, now = s.engine[e], s.clock[0].now
-    engine.busy += now - engine.began
+    engine.busy += engine.took
     engine.ends = NEVER
-    engine.woken = 1
+    engine.working, engine.woken = 0, 1
+    if engine.device >= 0:
+        s.device[engine.device].changed = 1
     call(s, e, V_OVER, 0)
     step = step_at(engine.step)
     tiers.offer(tiers_at(s.tiers[0]), requests_at(s.requests[0]), step, e, now)
@@ -296,11 +306,15 @@ def begin_step(s: Service, e: int) -> int:
     tiers.save(below, requests, step, e, engine.each, now)
     for i in range(step.word[told.N_LOADS]):
         r = step.load[i, 0]
-        s.outcome[r].sent_for += step.load[i, 2] - step.load[i, 1]
-        note(s, SENT_FOR, r, e, step.load[i, 2] - step.load[i, 1])
+        tokens = step.load[i, 2] - step.load[i, 1]
+        s.outcome[r].asked = now
+        note(s, SENT_FOR, r, e, tokens)
         if engine.role == DECODE:
+            s.outcome[r].handed += tokens
             tiers.fetch(below, e, step.load[i], s.outcome[r].prefilled, now)
-        elif tiers.load(below, requests, e, step.load[i], now) == 0:
+            continue
+        s.outcome[r].sent_for += tokens
+        if tiers.load(below, requests, e, step.load[i], now) == 0:
             has_come(s, r)
     for i in range(step.word[told.N_PREEMPTED]):
         s.outcome[step.preempted[i]].stopped = 1
@@ -327,7 +341,11 @@ def begin_step(s: Service, e: int) -> int:
             prompt += step.tokens[i]
     took = as_cost(s.cost[e, 0], s.cost[e, 1])(engine.cost, engine.step) + engine.owed
     engine.owed = 0
-    engine.began, engine.ends = now, now + took
+    engine.working, engine.began, engine.took = 1, now, took
+    if engine.device >= 0:
+        devices.add(s, e, took)
+    else:
+        engine.ends = now + took
     engine.steps += 1
     engine.prompt_tokens += prompt
     sample_tokens(s, e, prompt, 0)
@@ -408,7 +426,7 @@ def happen(s: Service, requests: RequestTable) -> None:
     elif is_due(s, requests):
         c.arrived += 1
         arrive(s, c.arrived - 1)
-    else:
+    elif not devices.is_over(s, now):
         e = 0
         while s.engine[e].ends != now and s.engine[e].wakes != now:
             e += 1
@@ -422,7 +440,7 @@ def happen(s: Service, requests: RequestTable) -> None:
 def idle(s: Service) -> int:
     """An engine that stands still and may have something to run; -1: there is none."""
     for e in range(s.engine.size):
-        if s.engine[e].woken and s.engine[e].ends == NEVER:
+        if s.engine[e].woken and s.engine[e].working == 0:
             return e
     return -1
 
@@ -466,6 +484,8 @@ def serve_until(s: Service, until: int) -> int:
             reason = begin_step(s, e)
             if reason != GOES_ON:
                 return reason
+        elif time > clock.now and devices.changed(s) >= 0:
+            devices.arbitrate(s, devices.changed(s))
         elif time >= until:
             return REACHED if time < NEVER else STUCK if left_over(s) else FINISHED
         else:

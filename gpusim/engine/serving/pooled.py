@@ -60,7 +60,8 @@ def set_out(s: Service, r: int) -> None:
         return
     p.number[pool.FAILED] = 0
     way = p.way[x.prefilled, x.engine]
-    x.sent_for += tokens
+    x.handed += tokens
+    x.asked = now
     note(s, SENT_FOR, r, x.engine, tokens)
     pool.depart(p, r, now + max(1, round(way[0] + way[1] * tokens)), 1)
 

@@ -12,6 +12,7 @@ from gpusim.base.compiled import Placed, direct
 from gpusim.base.errors import GpusimError, PolicyError
 from gpusim.base.tables import filled, table
 from gpusim.engine.serving import tables as t
+from gpusim.engine.serving.beside import Shared, Together
 from gpusim.engine.serving.costs import StepCost
 from gpusim.engine.serving.loop import serve_until
 from gpusim.engine.serving.pool import POOL, PROMPTS, TOKENS, MixedPool, pool_tables
@@ -50,6 +51,8 @@ class Engine:
     cost: StepCost
     swap: BlockSwap | None = None
     role: str = "whole"  # prefill: it hands requests over to an engine that is for decode; of a mixed pool, where it is at home
+    service: int = 0  # whose requests it takes, where several services share GPUs
+    device: int = -1  # the GPUs that it shares with engines of other services, -1: it has its own
 
 
 class ServiceRun:
@@ -60,12 +63,14 @@ class ServiceRun:
     at_once  so many clients send the requests, each its next one when it has an answer; 0: they come at their times
     store    tiers of keys and values below the engines' devices; then `requests` are `dense`
     pool     the mixed pool of engines whose schedulers tell prompts and tokens apart
+    shared   how GPUs pass among engines of several services; `among` says whose each request is
     log      keep what happens to each request (`records`)
     """
 
     def __init__(
         self, requests: RequestTable, engines: Sequence[Engine], *, routing: str = "least_busy", engine_of: Any = None,
-        at_once: int = 0, store: KvStore | None = None, pool: MixedPool | None = None, log: bool = False,
+        at_once: int = 0, store: KvStore | None = None, pool: MixedPool | None = None, shared: Shared | None = None,
+        among: Together | None = None, log: bool = False,
     ) -> None:  # fmt: skip
         if (routing == "mixed_pool") != (pool is not None):
             said = "a mixed pool is a routing and its ways between engines"
@@ -74,7 +79,8 @@ class ServiceRun:
         leaving = np.flatnonzero(requests.leaves < NEVER)
         verbs = np.stack([engine.scheduler.verbs for engine in engines])
         self._placed = Placed(requests, REQUESTS)
-        gaps = t.PER_OCTAVE * t.OCTAVES
+        services = 1 + max(engine.service for engine in engines)
+        lengths = {"services": services, "gaps": t.PER_OCTAVE * t.OCTAVES, "log": LOG_ROWS if log else 1}
         self.below, links, route = tier_tables(requests, store, len(engines))
         self._below = Placed(self.below, TIERS)
         self.tiers = tuple(dict.fromkeys(tier for chain in (store.chains if store is not None else ()) for tier in chain))
@@ -83,7 +89,7 @@ class ServiceRun:
         self.pool = pool_tables(pool, n, room, homes)
         self._placed_pool = Placed(self.pool, POOL)
         self.tables = filled(
-            t.Service, {"flows": 1 + len(self.below.way), "gaps": gaps, "log": LOG_ROWS if log else 1},
+            t.Service, lengths | {"flows": 1 + len(self.below.way)}, **_devices(engines, shared),
             link=table(max(1, len(links)), LINK), route=route, tiers=np.array([self._below.address], np.int64),
             pool=np.array([self._placed_pool.address], np.int64),
             engine=table(len(engines), t.ENGINE), verbs=verbs, outcome=table(n, t.OUTCOME),
@@ -96,6 +102,8 @@ class ServiceRun:
             row["own"], row["step"] = engine.scheduler.own, engine.scheduler.step_at
             row["cost"], row["ends"], row["wakes"] = engine.cost.own, NEVER, NEVER
             row["role"] = ROLES["whole" if pool is not None else engine.role]
+            row["service"], row["device"] = engine.service, engine.device
+            row["slice"] = shared.tenancy.tenants[engine.service].slice if shared is not None else 0
             row["each"] = max(1, int(requests.piece[0]) // engine.scheduler.limits.block_size)
             if engine.swap is not None:
                 row["swap_latency"], row["swap_out"], row["swap_in"] = engine.swap.latency, engine.swap.out, engine.swap.back
@@ -109,7 +117,8 @@ class ServiceRun:
         self.tables.outcome["engine"] = -1 if engine_of is None else engine_of
         course = self.tables.course
         course["at_once"], course["split"] = at_once, any(row["role"] == t.PREFILL for row in self.tables.engine)
-        self.tables.outcome["prefilled"] = -1
+        self.tables.outcome["prefilled"], self.tables.outcome["nth"] = -1, np.arange(n) if among is None else among.nth
+        self.tables.outcome["service"] = 0 if among is None else among.service
         course["routing"], course["log_on"], course["rows"], course["width"] = ROUTINGS[routing], log, ROWS, WIDTH
         self.tables.fluid["tick"] = NEVER
         self._records: list[Any] = []
@@ -155,44 +164,51 @@ class ServiceRun:
         self._records = [np.concatenate(self._records)]
         return self._records[0]
 
-    def spent(self) -> list[Any]:
-        """What the steps of each engine have taken (`machine.serving.step.StepParts`)."""
-        costs: list[Any] = [engine.cost for engine in self.engines]
+    def spent(self, service: int = 0) -> list[Any]:
+        """What the steps of each engine of a service have taken (`machine.serving.step.StepParts`)."""
+        costs: list[Any] = [engine.cost for engine in self.engines if engine.service == service]
         return [cost.spent() for cost in costs]
 
-    def times(self) -> dict[str, int]:
-        """ns of all steps of all engines by part."""
-        spent = self.spent()
+    def times(self, service: int = 0) -> dict[str, int]:
+        """ns of all steps of all engines of a service by part."""
+        spent = self.spent(service)
         return {name: sum(one.parts[name] for one in spent) for name in spent[0].parts}
 
-    def result(self) -> Served:
-        """What has become of the requests so far."""
-        outcome, requests = self.tables.outcome, self.requests
+    def result(self, service: int = 0) -> Served:
+        """What has become of the requests of a service so far."""
+        mine = self.tables.outcome["service"] == service
+        engines = [e for e, engine in enumerate(self.engines) if engine.service == service]
+        outcome, requests = self.tables.outcome[mine], self.requests
         own = outcome["engine"]
-        of_engine = {
-            name: _pick([getattr(e.scheduler.step, name) for e in self.engines], own) for name in ("cached", "preemptions")
-        }
-        kept = ("engine", "admitted", "first", "last", "ended", "made", "refused", "sent_for")
+        steps = [engine.scheduler.step for engine in self.engines]
+        of_engine = {name: _pick([getattr(step, name)[mine] for step in steps], own) for name in ("cached", "preemptions")}
+        kept = ("engine", "admitted", "first", "last", "ended", "made", "refused", "sent_for", "handed", "waited")
         columns = {name: outcome[name].copy() for name in kept}
+        columns["engine"] = np.where(own >= 0, own - engines[0], own)
         octave = 2.0 ** np.arange(t.OCTAVES + 1)
         bounds = np.append((octave[:-1, None] * (1 + np.arange(t.PER_OCTAVE) / t.PER_OCTAVE)).ravel(), octave[-1])
+        ended = outcome["ended"][outcome["ended"] < NEVER]
+        until = self.now if mine.all() else int(ended.max(initial=1))
+        return Served(
+            arrival=np.where(outcome["came"] < NEVER, outcome["came"], requests.arrival[mine]), prompt=requests.prompt[mine],
+            output=requests.output[mine], **columns, **of_engine, reasons=REFUSALS, gaps=self.tables.gaps[service].copy(),
+            gap_ns=bounds, engines=tuple(map(self._account, engines)), samples=self._samples(engines, until), makespan_ns=until,
+        )  # fmt: skip
+
+    def _samples(self, engines: Sequence[int], until: int) -> dict[str, Any]:
+        """Rows of these engines up to a time."""
         width = float(self.tables.course["width"][0])
-        rows = min(-(-self.now // int(width)), ROWS)
+        rows = min(-(-until // int(width)), ROWS)
         samples: dict[str, Any] = {"width_ns": width}
-        sums = self.tables.samples.reshape(len(self.engines), ROWS)[:, :rows]
+        sums = self.tables.samples.reshape(len(self.engines), ROWS)[engines, :rows]
         for name in ("blocks", "running", "waiting"):
             lasted = np.full(rows, width)
             if rows:
-                lasted[-1] = self.now - (rows - 1) * width
+                lasted[-1] = min(self.now - (rows - 1) * width, width)
             samples[name] = sums[name] / np.maximum(lasted, 1.0)
         for name in ("prompt_tokens", "output_tokens", "preemptions"):
             samples[name] = sums[name].copy()
-        return Served(
-            arrival=np.where(outcome["came"] < NEVER, outcome["came"], requests.arrival), prompt=requests.prompt,
-            output=requests.output, **columns, **of_engine, reasons=REFUSALS,
-            gaps=self.tables.gaps.copy(), gap_ns=bounds, engines=tuple(map(self._account, range(len(self.engines)))),
-            samples=samples, makespan_ns=self.now,
-        )  # fmt: skip
+        return samples
 
     def _account(self, e: int) -> EngineAccount:
         row, engine = self.tables.engine[e], self.engines[e]
@@ -202,6 +218,20 @@ class ServiceRun:
             engine.name, int(word[told.BLOCKS]), busy_ns=int(row["busy"]), preemptions=int(word[told.PREEMPTIONS]),
             looked_up_tokens=int(word[told.QUERIED]), found_tokens=int(word[told.HIT]), **numbers,
         )  # fmt: skip
+
+
+def _devices(engines: Sequence[Engine], shared: Shared | None) -> dict[str, Any]:
+    """The GPUs that engines share, and the runlist of each."""
+    count = 1 + max(engine.device for engine in engines)
+    if shared is None:
+        return {"device": table(0, t.DEVICE)}
+    device, turns = table(count, t.DEVICE), np.zeros((count, len(shared.turns)), np.int64)
+    device["mode"], device["turn"], device["next"] = t.BY_TURNS if shared.by_turns else t.AT_ONCE, -1, NEVER
+    device["fixed"], device["state"] = shared.tenancy.switch.fixed, shared.state
+    at = {(engine.device, engine.service): e for e, engine in enumerate(engines)}
+    for d in range(count):
+        turns[d] = [at[d, service] for service in shared.turns]
+    return {"device": device, "turns": turns}
 
 
 def _pick(columns: Sequence[Any], engine: Any) -> Any:

@@ -38,8 +38,8 @@ ENGINE = record(
     [("role", i8),
      ("own", i8), ("step", i8),   # addresses of its scheduler's tables and of its StepTable
      ("cost", i8),                # address of the tables of its step times
-     ("ends", i8),                # of the step under way, NEVER without one
-     ("began", i8),
+     ("ends", i8),                # of the step under way, NEVER: there is none, or it does not run
+     ("began", i8), ("took", i8),  # when it began, and what it takes if nothing slows it down
      ("each", i8),                # blocks of its device in a chunk of the tiers
      ("swap_latency", i8), ("swap_out", f8), ("swap_in", f8),  # ns of a step's swaps, and of each block
      ("owed", i8),                # ns of swaps that its next step begins with
@@ -47,8 +47,25 @@ ENGINE = record(
      ("woken", i8),               # something has changed since its scheduler last found nothing to run
      ("under_way", i8),           # requests that it has and that have not ended
      ("owes", i8),                # tokens of their prompts that it has not computed, and one for each of them
-     ("steps", i8), ("busy", i8),  # so far; ns
+     ("working", i8),             # it has a step under way
+     ("service", i8),             # whose requests it takes
+     ("device", i8),              # GPUs that it shares with engines of other services, -1: it has its own
+     ("slice", i8),               # ns of a turn there
+     ("left", f8), ("part", f8), ("since", i8),  # ns of its step, and the part of the device that it has had since when
+     ("fresh", i8),               # its step has not begun to run
+     ("steps", i8), ("busy", i8),  # so far; ns of its steps, as they take alone
      ("prompt_tokens", i8), ("output_tokens", i8)]  # computed, and made, so far
+)  # fmt: skip
+
+# GPUs that engines of several services have together.
+ALONE, BY_TURNS, AT_ONCE = range(3)
+DEVICE = record(
+    [("mode", i8),
+     ("changed", i8),               # an engine has a step that it had not, or none any more; or a turn is over
+     ("turn", i8), ("next", i8),    # place in the runlist, -1 before the first; ns: when the turn, or the switch, is over
+     ("switching", i8),
+     ("fixed", f8), ("state", f8),  # ns of a switch, and to save or restore what a step has there
+     ("switches", i8), ("switched", i8)]  # so far; ns
 )  # fmt: skip
 
 # Where the service stands.
@@ -66,8 +83,11 @@ COURSE = record(
 # What became of a request; times in ns, NEVER where it did not happen.
 OUTCOME = record(
     [("engine", i8), ("came", i8), ("admitted", i8), ("first", i8), ("last", i8), ("ended", i8), ("made", i8), ("refused", i8),
-     ("sent_for", i8),  # tokens that came from tiers below, or from the engine that computed the prompt
-     ("prefilled", i8),  # that engine, -1: there was none
+     ("sent_for", i8),   # tokens that came from tiers below
+     ("handed", i8),     # tokens that came from the engine that computed the prompt
+     ("asked", i8), ("waited", i8),  # since when it waits for such tokens, and ns in which it did
+     ("service", i8), ("nth", i8),  # whose it is, and its number there
+     ("prefilled", i8),  # the engine that computed the prompt, -1: it is the same
      ("stopped", i8)]    # it has been preempted and does not run again yet
 )  # fmt: skip
 
@@ -89,7 +109,7 @@ PER_OCTAVE, OCTAVES = 64, 48  # classes of times between tokens: from 2**k ns on
 
 @by_pointer
 class Service(NamedTuple):
-    """E engines, n requests."""
+    """E engines, n requests, D devices."""
 
     clock: Annotated[Any, CLOCK, 1]
     fluid: Annotated[Any, FLUID, 1]
@@ -98,6 +118,8 @@ class Service(NamedTuple):
     flow: Annotated[Any, FLOW, "flows"]
     course: Annotated[Any, COURSE, 1]
     engine: Annotated[Any, ENGINE, "E"]
+    device: Annotated[Any, DEVICE, "D"]
+    turns: Annotated[Any, i8, "D", "turns"]     # the runlist of each device: engines
     verbs: Annotated[Any, i8, "E", "verbs", 2]  # addresses of the scheduler's verbs
     cost: Annotated[Any, i8, "E", 2]            # address of what its steps cost
     requests: Annotated[Any, i8, 1]             # address of the RequestTable
@@ -105,7 +127,7 @@ class Service(NamedTuple):
     tiers: Annotated[Any, i8, 1]                # address of the TierTables
     pool: Annotated[Any, i8, 1]                 # address of the PoolTables
     outcome: Annotated[Any, OUTCOME, "n"]
-    gaps: Annotated[Any, i8, "gaps"]            # how many times between tokens fall into each class
+    gaps: Annotated[Any, i8, "services", "gaps"]  # how many times between tokens fall into each class
     samples: Annotated[Any, SAMPLE, "samples"]   # the rows of each engine, one engine after the other
     log: Annotated[Any, SERVED, "log"]
 

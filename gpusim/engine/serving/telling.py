@@ -33,7 +33,9 @@ def note(s: Service, kind: int, request: int, engine: int, value: int) -> None:
 @kernel
 def has_come(s: Service, r: int) -> None:
     """All that request r waited for is on the device."""
-    e = s.outcome[r].engine
+    x = s.outcome[r]
+    e = x.engine
+    x.waited += s.clock[0].now - x.asked
     call(s, e, V_LOADED, r)
     s.engine[e].woken = 1
     note(s, HAS_COME, r, e, 0)

@@ -83,7 +83,8 @@ def fabric_of(machine: Topology, route: TransferRoute, known: Mapping[str, Colle
         return of_network(machine, known)
     if route.staged:
         return "host"
-    return generation(machine) if kinds & set(DIRECT) else "pcie"
+    gpu = next((end for end in route.ends if machine.nodes[end].profile), machine.gpus[0])
+    return generation(machine, gpu) if kinds & set(DIRECT) else "pcie"
 
 
 def of_network(machine: Topology, known: Mapping[str, CollectiveFabric]) -> str:
@@ -93,7 +94,7 @@ def of_network(machine: Topology, known: Mapping[str, CollectiveFabric]) -> str:
     return "rdma" if machine.network is None or machine.network.rdma else "tcp"
 
 
-def generation(machine: Topology) -> str:
-    """Of the NVLinks of a machine's first GPU."""
-    capability = float(machine.profile(machine.gpus[0]).gpu.compute_capability)
+def generation(machine: Topology, gpu: str) -> str:
+    """Of the NVLinks of a GPU."""
+    capability = float(machine.profile(gpu).gpu.compute_capability)
     return "nvlink" + constants.newest({60: "1", 70: "2", 80: "3", 90: "4", 100: "5"}, round(10 * capability))

@@ -59,9 +59,10 @@ class CollectiveGraph:
     @cached_property
     def communicator(self) -> Communicator:
         """As NCCL's estimate sees it."""
+        cpu = self.machine.file_of(self.nodes[0][0]).cpu
         return Communicator(
             capability=_capability(self.machine, self.nodes), nodes=len(self.nodes), ranks_per_node=len(self.nodes[0]),
-            ring=self.ring, tree=self.tree, nvls=self.nvls, cpu="amd" if self.machine.file.cpu == "amd" else "intel",
+            ring=self.ring, tree=self.tree, nvls=self.nvls, cpu="amd" if cpu == "amd" else "intel",
             nvlink=self.nvlink, ll128=self.nvlink and self.near, same_rings=len(set(self.orders)) == 1,
         )  # fmt: skip
 

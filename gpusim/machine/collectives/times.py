@@ -111,7 +111,7 @@ class CollectiveTimes:
         parts = nccl.latency_parts(who, collective, way.algorithm, way.protocol)
         limit = nccl.most(who, collective, way) if way.algorithm in ("Ring", "Tree") else inf
         found = self._passing(kind, way.algorithm, gpus)
-        rate = min(self._rate(found, kind, graph.ranks), limit * found.unit * WIRE[way.protocol])
+        rate = min(self._rate(found, kind, graph), limit * found.unit * WIRE[way.protocol])
         rate *= told / (told + self._first(graph, kind, way.algorithm, size))
         latency = self._latency(graph, parts, way.protocol == "LL")
         blocks = graph.blocks(way.algorithm, way.protocol, size)
@@ -140,7 +140,7 @@ class CollectiveTimes:
         pair = self.graph(ends) if len(gpus) > 1 else graph
         latency = self._latency(pair, nccl.latency_parts(pair.communicator, "AllGather", "Ring", protocol), True)
         found = self._passing(kind, None, gpus)
-        rate, blocks = self._rate(found, kind, graph.ranks), graph.blocks("Ring", protocol, size)
+        rate, blocks = self._rate(found, kind, graph), graph.blocks("Ring", protocol, size)
         flow = LinkFlow(latency, size * found.unit * WIRE[protocol], rate, found.links, blocks)
         return CollectiveTime(flow, None, protocol, self.alone(flow), None, fabrics.spread(size))
 
@@ -152,11 +152,11 @@ class CollectiveTimes:
             self._traffic[key] = traffic(found, self._ways, self._rates, self.fabrics)
         return self._traffic[key]
 
-    def _rate(self, found: CollectiveTraffic, kind: Kind, ranks: int) -> float:
+    def _rate(self, found: CollectiveTraffic, kind: Kind, graph: CollectiveGraph) -> float:
         """bytes/ns of the flow that its links allow."""
-        links = self.fabrics[fabrics.generation(self.machine)]
-        routes = [_share(self.fabrics[name], kind, ranks) * rate for name, rate in found.routes.items()]
-        return min(*routes, links.reduced * found.ports, _share(links, kind, ranks) * found.direct, found.others)
+        links = self.fabrics[fabrics.generation(self.machine, graph.nodes[0][0])]
+        routes = [_share(self.fabrics[name], kind, graph.ranks) * rate for name, rate in found.routes.items()]
+        return min(*routes, links.reduced * found.ports, _share(links, kind, graph.ranks) * found.direct, found.others)
 
     def _latency(self, graph: CollectiveGraph, parts: LatencyParts, quick: bool) -> float:
         """ns from the start to the first byte; `quick`: in LL, or of a single step."""
@@ -175,7 +175,7 @@ class CollectiveTimes:
     def _inside(self, graph: CollectiveGraph) -> str:
         """The fabric of the steps within the nodes."""
         if graph.nvlink:
-            return fabrics.generation(self.machine)
+            return fabrics.generation(self.machine, graph.nodes[0][0])
         node = graph.nodes[0]
         names = {fabrics.fabric_of(self.machine, self._ways.route(pair), self.fabrics) for pair in pairwise(node)}
         return "host" if "host" in names else "pcie"

@@ -136,16 +136,13 @@ def _mixed(word: str, base: Path | None) -> Topology:
         count, one = (int(match[1]), load(match[2], base)) if match else (1, load(part.strip(), base))
         hosts += _copies(one, count)
         names.append(f"{count} x {one.name}" if match else one.name)
-    for one in hosts:
-        if (one.file.peers.pcie, one.file.staging) != (hosts[0].file.peers.pcie, hosts[0].file.staging):
-            raise GpusimError(f"GPUs of {hosts[0].name} and {one.name} reach each other by different rules: no cluster")
     return _wired(hosts, _SEVERAL.join(names), network.strip())
 
 
 def _wired(hosts: list[Topology], title: str, network: str) -> Topology:
     """Hosts on a network: each card has the rate of its own machine, latencies are those of the first."""
     name = network or next(iter(hosts[0].file.networks), "")
-    draft = Draft({"network": TopologyNode("network", "network")})
+    draft, others = Draft({"network": TopologyNode("network", "network")}), dict[str, MachineFile]()
     for i, one in enumerate(hosts):
         if one.network is not None:
             raise GpusimError(f"'{one.name}' is a cluster already")
@@ -157,13 +154,15 @@ def _wired(hosts: list[Topology], title: str, network: str) -> Topology:
         own, chosen = {node: f"n{i}.{node}" for node in one.nodes}, known[name]
         draft.nodes |= {own[n]: replace(node, name=own[n]) for n, node in one.nodes.items()}
         draft.links |= {(own[a], own[b]): replace(link, a=own[a], b=own[b]) for (a, b), link in one.links.items()}
+        if one.file is not hosts[0].file:
+            others |= dict.fromkeys(own.values(), one.file)
         for nic in one.of_kind("nic"):
             for a, b in ((own[nic], "network"), ("network", own[nic])):
                 nominal = chosen.nominal.value if chosen.nominal else None
                 half = chosen.latency.value / 2  # one way passes a card's wire at each end
                 draft.links[a, b] = TopologyLink(a, b, "network", 1, chosen.rate.value, half, None, nominal)
     file = hosts[0].file
-    return Topology(f"{title} over {name}", file, draft.nodes, draft.links, file.networks[name], name)
+    return Topology(f"{title} over {name}", file, draft.nodes, draft.links, file.networks[name], name, others)
 
 
 def _topology(doc: Document, base: Path | None) -> Topology:

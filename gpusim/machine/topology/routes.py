@@ -94,11 +94,12 @@ def _of_gpus(machine: Topology, a: str, b: str, direct: bool) -> TransferRoute:
         raise GpusimError(f"no wire of machine '{machine.name}' leads from '{a}' to '{b}'")
     sockets = [link.b for link in passed if machine.nodes[link.b].kind == "socket"]
     needs, meet = (("switch", "one switch"), ("socket", f"'{'+'.join(sockets)}'"), ("all", "two sockets"))[min(2, len(sockets))]
-    if direct and _REACH[machine.file.peers.pcie] >= _REACH[needs]:
+    reach = machine.file_of(a).peers.pcie
+    if direct and _REACH[reach] >= _REACH[needs]:
         return _plain((a, b), passed, f"no link between them; both are below {meet}, past which GPUs of this machine copy")
     if wired:
         why = "direct access is off"
-    elif not direct or machine.file.peers.pcie == "none":
+    elif not direct or reach == "none":
         why = "no link between them and no direct access"
     else:
         why = f"no link between them (nothing is forwarded over a third GPU), and no direct access past {meet}"
@@ -111,7 +112,7 @@ def _plain(ends: tuple[str, str], links: tuple[TopologyLink, ...], reason: str) 
 
 def staging(machine: Topology, gpu: str) -> tuple[Staged, float]:
     """How a copy of this GPU is staged, and its ns: as the machine's file says, else as on machines with that GPU."""
-    said, profile = machine.file.staging, machine.profile(gpu)
+    said, profile = machine.file_of(gpu).staging, machine.profile(gpu)
     if said:
         return Staged(said.chunk.value, said.hop.value, said.rate.value), said.latency.value
     rate, latency = peers.staged(profile)

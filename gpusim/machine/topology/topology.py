@@ -55,6 +55,7 @@ class Topology:
     """A machine: nodes by name, links by (from, to), and the file that says the rest.
 
     network  the one that wires a cluster's hosts; None: there is one host, or they share another wire
+    others   files of nodes whose hosts are of another kind than the first
     """
 
     name: str
@@ -63,6 +64,11 @@ class Topology:
     links: Mapping[tuple[str, str], TopologyLink]
     network: NetworkSpec | None = None
     network_name: str = ""
+    others: Mapping[str, MachineFile] = field(default_factory=dict)
+
+    def file_of(self, node: str) -> MachineFile:
+        """The file of the host of a node."""
+        return self.others.get(node, self.file)
 
     @cached_property
     def gpus(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@
     chats(users=100, turns=6, prompt=200, output=150, think=60, seconds=600, spread=0.5, prefix=0, seed=0)
         each user begins at a time within `seconds` and writes again `think` seconds after the turn before was sent, on average;
         a turn's prompt is all that was said before and `prompt` tokens more, so that the cache may have the rest
-    burst(rate=2, peak=20, begins=60, lasts=30, seconds=180, prompt=512, output=64, spread=0.5, seed=0)
+    burst(rate=2, peak=20, begins=60, lasts=30, seconds=180, prompt=512, output=64, spread=0.5, prefix=0, prefixes=1, seed=0)
         a Poisson process of `rate` a second, and of `peak` for `lasts` seconds
     azure-code(requests=1000, seed=0), azure-conv, mooncake
         all at once; lengths by the quantiles of recorded requests (`programs.lengths`), prompt and output apart from each other
@@ -82,15 +82,18 @@ def _lengths(rng: np.random.Generator, mean: float, spread: float, count: int) -
 def _apart(numbers: Numbers, rng: np.random.Generator) -> RequestTable:
     n = int(numbers["requests"])
     prompt, output = (_lengths(rng, numbers[key], numbers["spread"], n) for key in ("prompt", "output"))
+    return _with_texts(np.zeros(n, np.int64), prompt, output, numbers, rng)
+
+
+def _with_texts(arrival: I64, prompt: I64, output: I64, numbers: Numbers, rng: np.random.Generator) -> RequestTable:
+    """Each prompt begins with one of `prefixes` texts of `prefix` tokens."""
     pieces = int(numbers["prefix"]) // PIECE
-    text = rng.integers(0, int(numbers["prefixes"]), n)
+    text = rng.integers(0, int(numbers["prefixes"]), len(arrival))
     shared = np.minimum(pieces, prompt // PIECE)
     start = np.concatenate([[0], np.cumsum(shared)])
     within = np.arange(start[-1]) - np.repeat(start[:-1], shared)
     identity = np.repeat(text, shared) * max(pieces, 1) + within
-    return request_table(
-        np.zeros(n, np.int64), prompt, output, known=shared * PIECE, start=start, identity=identity, piece=PIECE
-    )
+    return request_table(arrival, prompt, output, known=shared * PIECE, start=start, identity=identity, piece=PIECE)
 
 
 def _chats(numbers: Numbers, rng: np.random.Generator) -> RequestTable:
@@ -142,7 +145,7 @@ def _burst(numbers: Numbers, rng: np.random.Generator) -> RequestTable:
     if not len(arrival):
         raise GpusimError("burst requests are so few that none is drawn", hint="raise rate or seconds")
     prompt, output = (_lengths(rng, numbers[key], numbers["spread"], len(arrival)) for key in ("prompt", "output"))
-    return request_table(arrival, prompt, output)
+    return _with_texts(arrival, prompt, output, numbers, rng) if numbers["prefix"] else request_table(arrival, prompt, output)
 
 
 KINDS: dict[str, tuple[Callable[[Numbers, np.random.Generator], RequestTable], Numbers]] = {
@@ -151,6 +154,6 @@ KINDS: dict[str, tuple[Callable[[Numbers, np.random.Generator], RequestTable], N
     "chats": (_chats, {"users": 100, "turns": 6, "prompt": 200, "output": 150, "think": 60, "seconds": 600, "spread": 0.5,
                        "prefix": 0, "seed": 0}),
     "burst": (_burst, {"rate": 2, "peak": 20, "begins": 60, "lasts": 30, "seconds": 180, "prompt": 512, "output": 64,
-                       "spread": 0.5, "seed": 0, "adapters": 0, "skew": 1}),
+                       "spread": 0.5, "prefix": 0, "prefixes": 1, "seed": 0, "adapters": 0, "skew": 1}),
     **{name: (_recorded(name), {"requests": 1000, "seed": 0, "adapters": 0, "skew": 1}) for name in lengths.RECORDED},
 }  # fmt: skip

@@ -16,20 +16,20 @@ Rows = list[dict[str, str]]
 
 
 def write_single_page(
-    folder: Path, key: str, question: str, answer: str, tables: Rows, rows: Activities, *, title: str, left: str = "",
+    folder: Path, key: str, question: str, answer: str, tables: dict[str, Rows], rows: Activities, *, title: str, left: str = "",
     capacity: float = 0.0,
 ) -> Path:  # fmt: skip
     """FOLDER/report.html.
 
     key       of the only run
-    answer    what it says at the top; tables: rows of a table, under this title
+    answer    what it says at the top; tables: rows by title, under this one
     left      what the timeline does not show; capacity: bytes of the memory that it draws
     """
     told: dict[str, Any] = {
         "name": folder.name, "question": question, "answer": answer, "sure": [], "basis": "", "picked": {}, "tuned": {},
         "advised": {}, "doubts": [], "missing": 0, "shared": [], "metric": "", "experiment": "", "manifest": {}, "machine": {},
-        "served": {"tables": [{"title": "", "rows": _cells(tables)}], "said": [], "copied": [], "notes": [],
-                   "title": title},
+        "served": {"tables": [{"title": name, "rows": _cells(table)} for name, table in tables.items()], "said": [], "copied": [],
+                   "notes": [], "title": title},
     }  # fmt: skip
     none = {"columns": [], "runs": {"number": [], "key": [], "name": [], "wins": [], "oracle": []}, "compared": ""}
     content = {

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.engine.serving import tables as t
-from gpusim.results.activities import Activities, ActivityLane, Counter
+from gpusim.results.activities import Activities, ActivityLane
 from gpusim.results.activities.rows import DECODE, PREFILL, QUEUED, STEP, WAITING_FOR_KV, WAS_PREEMPTED, in_order, table
+from gpusim.show.values.served_memory import KV, engines_share, memory_by_owner
 from gpusim.studies.serving.answer import ServingAnswer
 
 I64 = npt.NDArray[np.int64]
@@ -41,11 +42,11 @@ def requests_in_time(found: ServingAnswer) -> tuple[Activities, str]:
     said = f"{left:,} requests found none of {LANES} lines free and are not shown. " if left else ""
     if until < found.served.makespan_ns:
         said += f"The first {until / 1e9:,.4g} s of {found.served.makespan_ns / 1e9:,.4g} are shown."
-    owners, reserved = _memory(found, until)
-    times = next(iter(owners.values()))[0]
+    owners = memory_by_owner(found, until)
+    times = owners[KV][0]
     total = sum(values for _, values in owners.values())
     rows = in_order(np.concatenate([steps, kept]))
-    counters = {"allocated": (times, np.asarray(total)), "reserved": (times[:1], np.array([reserved]))}
+    counters = {"allocated": (times, np.asarray(total)), "reserved": (times[:1], np.array([engines_share(found)]))}
     return Activities(rows, lanes, tuple(names), counters, owners), said.strip()
 
 
@@ -88,20 +89,3 @@ def _lanes(rows: Any, engines: int) -> tuple[I64, tuple[ActivityLane, ...], int]
         free[rows["device"][low], open_[0]] = rows["end"][high - 1]
         place[low:high] = open_[0] + 1
     return place, lanes, left
-
-
-def _memory(found: ServingAnswer, until: int) -> tuple[dict[str, Counter], int]:
-    """(bytes of all GPUs by owner over time, what the engines take of their memory)."""
-    service, served = found.service, found.served
-    profile, tensor = service.topology.profile(service.groups[0][0]), service.spec.tensor
-    gpus = tensor * len(service.groups)
-    block = service.model.token_bytes(tensor) * service.spec.block * tensor
-    used = np.rint(served.samples["blocks"].sum(axis=0) * block).astype(np.int64)
-    times = np.rint(np.arange(len(used)) * float(served.samples["width_ns"])).astype(np.int64)
-    used, times = used[times < until], times[times < until]
-    start = times[:1]
-    owners = {
-        "context": (start, np.array([round(profile.context.value) * gpus])),
-        "weights": (start, np.array([int(service.model.weight_bytes(tensor)) * gpus])), "keys and values": (times, used),
-    }  # fmt: skip
-    return owners, int(service.spec.memory * profile.memory.capacity.value * gpus)

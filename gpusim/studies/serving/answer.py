@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from gpusim.base.errors import GpusimError
 from gpusim.base.units import parse_time
 from gpusim.engine.serving.run import ServiceRun
 from gpusim.results.served import Objective, Served
-from gpusim.studies.serving.search import RateSearch
+from gpusim.studies.serving.prices import hourly
+from gpusim.studies.serving.search import RateSearch, overrun
 from gpusim.studies.serving.setup import POOLED, PreparedService
 
 _OBJECTIVE = re.compile(r"\s*(ttft|tpot)\s+(.+?)\s*", re.IGNORECASE)
@@ -46,34 +49,59 @@ class ServingAnswer:
     spread: tuple[float, float]
     tiers: tuple[dict[str, Any], ...]
     search: RateSearch | None = None
-    price: float = 0.0  # of a GPU hour
+    price: float = 0.0  # of an hour of all its GPUs
     limit: str = field(default="")
     chosen: str = ""  # what a search for GPUs or tiers chose, and the rows of what it tried
     tried: tuple[dict[str, Any], ...] = ()
     records: Any = None  # engine.serving.tables.SERVED rows of a run that kept its log
+    beside: ServingAnswer | None = None  # what became of the requests of the service on the same GPUs
 
     def metrics(self) -> dict[str, float]:
         """All numbers by name; see `results.served`, `cost_per_million_tokens` of the output in the currency of the price."""
         found = self.served.summary(self.slo if self.slo != Objective() else None)
         if self.price:
-            gpus = len(self.service.groups) * self.service.spec.tensor
             tokens = found["output_tokens_per_s"] * 3600
-            found["cost_per_million_tokens"] = self.price * gpus / tokens * 1e6 if tokens else float("nan")
+            found["cost_per_million_tokens"] = self.price / tokens * 1e6 if tokens else float("nan")
         if self.search is not None:
             found |= {"best_rate_per_s": self.search.best, "alone_attainment": self.search.alone}
             if self.search.seeds:
                 found |= {"slow_rate_per_s": self.search.slow, "fast_rate_per_s": self.search.fast}
+        if self.beside is not None:
+            found |= {f"beside_{name}": value for name, value in self.beside.metrics().items()}
         return found
 
+    def kinds(self) -> list[dict[str, Any]]:
+        """A row for the replicas of each kind and role; [] where all are alike.
+
+        A prompt's last token is computed by the replica that goes on with it, too.
+        """
+        service, rows = self.service, dict[tuple[str, str], list[int]]()
+        for i, _ in enumerate(service.groups):
+            rows.setdefault((service.kind(i).name, service.role(i)), []).append(i)
+        return [self._kind(*key, own) for key, own in rows.items()] if len(rows) > 1 else []
+
+    def _kind(self, name: str, role: str, own: list[int]) -> dict[str, Any]:
+        engines = [self.served.engines[i] for i in own]
+        ns, full = max(self.served.makespan_ns, 1), self.served.kv_share()[own]
+        return {
+            "GPU": name, "computes": {"whole": "all", "prefill": "prompts", "decode": "tokens"}[role], "replicas": len(own),
+            "busy": sum(e.busy_ns for e in engines) / ns / len(own),
+            "prompt [tokens/s]": sum(e.prompt_tokens for e in engines) / ns * 1e9,
+            "output [tokens/s]": sum(e.output_tokens for e in engines) / ns * 1e9,
+            "blocks": sum(e.blocks for e in engines), "fullest": float(full.max()) if full.size else float("nan"),
+        }  # fmt: skip
 
     def values(self) -> dict[str, Any]:
         """All that serving.json holds."""
         words = {name: getattr(self.service.spec, name) for name in type(self.service.spec).__dataclass_fields__}
         found: dict[str, Any] = {"service": words, "blocks": self.service.blocks, "replicas": len(self.service.groups)}
+        found |= {"kinds": kinds} if (kinds := self.kinds()) else {}
         found |= {"metrics": self.metrics(), "limit": self.limit, "times_ns": self.times, "spread": self.spread}
         found["tiers"] = list(self.tiers)
         if self.service.offload is not None:
             found["offload"] = self.service.offload.said(self.times)
+        if self.beside is not None:
+            found["beside"] = self.beside.values()
         if self.chosen:
             found |= {"chosen": self.chosen, "tried": list(self.tried)}
         if self.search is not None:
@@ -92,9 +120,15 @@ class ServingAnswer:
                 f"No rate keeps the objectives: served one after the other, {search.alone:.1%} of the requests meet them, and "
                 f"{search.attainment:.0%} have to. What follows are the requests as they come."
             )
+        best = next(p for p in search.points if p.rate == search.best)
+        if overrun(best, self.slo):
+            served = best.served.summary()["requests_per_s"]
+            return (
+                f"Every rate keeps the objectives, which say nothing of how long requests wait: at {best.rate:.3g} requests a "
+                f"second, of which {served:.3g} are served, {best.attainment:.1%} meet them."
+            )
         fails = next((p for p in search.points if p.rate > search.best), None)
         beyond = f"; at {fails.rate:.3g} it is {fails.attainment:.1%}, {_misses(fails.served, self.slo)}" if fails else ""
-        best = next(p for p in search.points if p.rate == search.best)
         rate = f"Largest rate: {search.best:.3g} requests a second"
         said = f"{rate}, at which {best.attainment:.1%} meet the objectives{beyond}."
         if not search.seeds:
@@ -116,16 +150,25 @@ def _misses(served: Served, slo: Objective) -> str:
 
 
 def answer(
-    service: PreparedService, run: ServiceRun, slo: Objective, search: RateSearch | None = None, price: float = 0.0
+    service: PreparedService, run: ServiceRun, slo: Objective, search: RateSearch | None = None, price: str | float = 0.0
 ) -> ServingAnswer:
-    """Of a run that has ended."""
-    served = run.result()
-    spent, times = run.spent(), run.times()
+    """Of a run that has ended; see `prices` for the price of a GPU hour."""
+    found = _answer(service, run, 0, slo, search, hourly(service, price))
+    if service.beside is None:
+        return found
+    return replace(found, beside=_answer(service.beside[0], run, 1, Objective(), None, 0.0))
+
+
+def _answer(
+    service: PreparedService, run: ServiceRun, number: int, slo: Objective, search: RateSearch | None, price: float
+) -> ServingAnswer:
+    """Of one of the services of a run."""
+    served, spent, times = run.result(number), run.spent(number), run.times(number)
     total = max(sum(one.ns for one in spent), 1)
     spread = sum(one.low for one in spent) / total, sum(one.high for one in spent) / total
     return ServingAnswer(
-        service, served, slo, times, spread, tuple(_tiers(run)), search, price, _limit(service, served, times, search),
-        records=run.records() if run.logs else None,
+        service, served, slo, times, spread, () if number else tuple(_tiers(run)), search, price,
+        _limit(service, served, times, search), records=run.records() if run.logs else None,
     )
 
 
@@ -171,15 +214,25 @@ def limited_by(service: PreparedService, served: Served, times: dict[str, int]) 
             f"memory for keys and values: at the fullest {summary['kv_peak_share']:.0%} of the blocks are in use, "
             f"{summary['preemptions']:.0f} requests were preempted"
         )
-    waits = summary["queued_mean_ns"] > WAIT * summary["latency_mean_ns"]
-    if waiting < 1 and not waits:
+    queued, copied = (summary[f"{name}_mean_ns"] / summary["latency_mean_ns"] for name in ("queued", "waited"))
+    if copied > max(WAIT, queued):
+        return f"copies of keys and values: requests wait {copied:.0%} of their time for them"
+    if waiting < 1 and queued <= WAIT:
         return ""
     if running >= FULL * service.spec.max_seqs * len(service.groups):
         return f"the scheduler's limit of {service.spec.max_seqs} requests at once"
-    queued = summary["queued_mean_ns"] / summary["latency_mean_ns"]
+    said = f"compute{_of_role(service, samples['waiting'])}: requests wait {queued:.0%} of their time"
     if service.spec.step_times:
-        return f"compute: requests wait {queued:.0%} of their time"
-    return f"compute: requests wait {queued:.0%} of their time, and steps spend most of theirs with {_most(times)}"
+        return said
+    return f"{said}, and steps spend most of theirs with {_most(times)}"
+
+
+def _of_role(service: PreparedService, waiting: Any) -> str:
+    """Where more requests wait, of replicas for prompts and those for tokens."""
+    if not service.spec.prefill:
+        return ""
+    for_prompts, for_tokens = (float(of.mean()) for of in np.split(waiting, [service.spec.prefill]))
+    return " of the replicas for prompts" if for_prompts >= for_tokens else " of the replicas for tokens"
 
 
 WORDS = {

@@ -63,7 +63,7 @@ _SHOWN = {"attainment": "attainment", "cost of 1 M tokens": "cost_per_million_to
 
 
 def find_gpus(
-    spec: ServiceSpec, requests: RequestTable, slo: Objective, *, attainment: float = ATTAINMENT, price: float = 0.0
+    spec: ServiceSpec, requests: RequestTable, slo: Objective, *, attainment: float = ATTAINMENT, price: str | float = 0.0
 ) -> ServingChoice:
     """The fewest GPUs of the machine that keep the objectives.  Raises GpusimError without one."""
     if slo == Objective():
@@ -94,7 +94,7 @@ def smallest(keeps: Callable[[int], bool], low: int, high: int) -> int:
 
 
 def find_tier(
-    spec: ServiceSpec, requests: RequestTable, slo: Objective, *, attainment: float = ATTAINMENT, price: float = 0.0
+    spec: ServiceSpec, requests: RequestTable, slo: Objective, *, attainment: float = ATTAINMENT, price: str | float = 0.0
 ) -> ServingChoice:
     """The smallest part of the chain of tiers that keeps the objectives, or is as good as any.  Raises GpusimError."""
     if not spec.tiers:
@@ -123,7 +123,7 @@ def _word(tier: TierWord) -> str:
     return f"{tier.name}({write(tier.size, BYTES)}, {tier.policy})"
 
 
-def _served(service: PreparedService, requests: RequestTable, slo: Objective, price: float) -> ServingAnswer:
+def _served(service: PreparedService, requests: RequestTable, slo: Objective, price: str | float) -> ServingAnswer:
     run = service.start(requests)
     run.advance()
     return answer(service, run, slo, None, price)

@@ -31,6 +31,7 @@ from gpusim.base.yaml.fields import STRICT, checked
 from gpusim.programs.serving.requests import at_rate, requests_of
 from gpusim.results.served import Objective
 from gpusim.studies.serving.answer import ServingAnswer, answer, objective
+from gpusim.studies.serving.prices import HINT, prices_of
 from gpusim.studies.serving.search import ATTAINMENT, find_rate, steady
 from gpusim.studies.serving.setup import ServiceSpec, prepare
 
@@ -39,6 +40,15 @@ T = TypeVar("T")
 
 def _many(value: Any) -> Any:
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+def _priced(value: Any) -> str | float:
+    """A number, the words of `prices`, or a mapping from names to numbers."""
+    found = ", ".join(f"{name}={price}" for name, price in value.items()) if isinstance(value, dict) else value
+    if not isinstance(found, (str, float, int)):
+        raise GpusimError(f"{found!r} is no price of a GPU hour", hint=HINT)
+    prices_of(found)
+    return found
 
 
 Axis = Annotated[tuple[T, ...], BeforeValidator(_many), Field(min_length=1)]
@@ -69,6 +79,8 @@ class ServiceAxes:
     memory: Axis[Annotated[float, Field(gt=0, le=1)]] = (0.9,)
     routing: Axis[Literal["least_busy", "round_robin", "least_tokens", "mixed_pool"]] = ("least_busy",)
     step_times: Axis[str] = ("",)
+    beside: Axis[str] = ("",)
+    tenancy: Axis[str] = ("time_slices",)
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -83,7 +95,7 @@ class ServingQuestion:
     slo: Annotated[Objective, BeforeValidator(checked(objective))] = Field(default_factory=Objective)
     find: Literal["", "rate"] = ""
     attainment: Annotated[float, Field(gt=0, le=1)] = ATTAINMENT
-    price: Annotated[float, Field(ge=0)] = 0.0
+    price: Annotated[float | str, BeforeValidator(checked(_priced))] = 0.0
     seed: Annotated[int, Field(ge=0)] = 0
 
     def axes(self) -> dict[str, tuple[Any, ...]]:
@@ -175,6 +187,11 @@ def row_of(point: ServedPoint, asked: ServingQuestion) -> dict[str, Any]:
     row |= {"output [tokens/s]": numbers["output_tokens_per_s"], "preemptions": numbers["preemptions"]}
     if numbers["hit_share"] > 0 or numbers["tier_share"] > 0:
         row |= {"cached": numbers["hit_share"], "from tiers": numbers["tier_share"]}
+    if numbers["handed_share"] > 0:
+        row["handed over"] = numbers["handed_share"]
+    if point.answer.beside is not None:
+        row |= {f"beside {name} [ms]": numbers[f"beside_{key}_ns"] / 1e6 for name, key in _NUMBERS.items()}
+        row["beside output [tokens/s]"] = numbers["beside_output_tokens_per_s"]
     if "cost_per_million_tokens" in numbers:
         row["cost of 1 M tokens"] = numbers["cost_per_million_tokens"]
     return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in row.items()}

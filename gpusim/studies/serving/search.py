@@ -68,11 +68,12 @@ def find_rate(
     The same requests with the same gaps come faster or slower, so that rates differ in little else; where they are too few for
     `STEADY` seconds they come again.  With `interval` the search is made again around what it found, with slow and fast steps
     and with two other draws of the arrivals.
+    A service on the same GPUs is there at all rates, but not when the requests are first served one after the other.
     Raises GpusimError without an objective.
     """
     if slo == Objective():
         raise GpusimError("there is no objective to keep", hint="--slo 'ttft 500 ms, tpot 50 ms'")
-    one = service.start(requests, at_once=1)
+    one = replace(service, beside=None).start(requests, at_once=1)
     one.advance()
     served = one.result()
     alone = float(served.meets(slo).mean())
@@ -89,7 +90,7 @@ def find_rate(
                 tell(known[rate])
             return known[rate].attainment >= attainment
 
-        return bisected(keeps, guess, stretch)
+        return bisected(keeps, guess, stretch, lambda rate: overrun(known[rate], slo))
 
     tried: dict[float, RatePoint] = {}
     guess = len(requests.arrival) * len(service.groups) / max(served.makespan_ns, 1) * SECOND
@@ -101,10 +102,20 @@ def find_rate(
     return replace(found, slow=slow, fast=fast, seeds=tuple(search(service, best, seed + i, {}, NEAR) for i in (1, 2)))
 
 
-def bisected(keeps: Callable[[float], bool], guess: float, stretch: float) -> float:
+def overrun(point: RatePoint, slo: Objective) -> bool:
+    """Requests come more than twice as fast as they are served, and no objective limits how long they wait: where that
+    rate keeps the objectives, every rate does."""
+    served = float(point.served.finished.sum()) * SECOND / max(point.served.makespan_ns, 1)
+    return slo.ttft_ns == math.inf and served < point.rate / 2
+
+
+def bisected(
+    keeps: Callable[[float], bool], guess: float, stretch: float, enough: Callable[[float], bool] = lambda rate: False
+) -> float:
     """The largest rate that keeps what is asked, to 3 %; 0.0: none was found.
 
     guess, stretch  where it begins, and by which factor it goes on until one rate keeps it and one does not
+    enough          of a rate that keeps it: larger ones do too
     """
     low, high, rate = 0.0, math.inf, guess
     for _ in range(MOST_RUNS):
@@ -112,6 +123,8 @@ def bisected(keeps: Callable[[float], bool], guess: float, stretch: float) -> fl
             break
         if keeps(rate):
             low = rate
+            if enough(rate):
+                break
         else:
             high = rate
         rate = low * stretch if high == math.inf else (low + high) / 2 if low else high / stretch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ from gpusim.engine.serving.pool import MixedPool
 from gpusim.engine.serving.run import ROUTINGS, BlockSwap, Engine, ServiceRun
 from gpusim.engine.serving.tabled import TabledCost
 from gpusim.engine.serving.tiering import WHEN, CopyWay, KvStore, KvTier, dense
-from gpusim.machine.serving import step as steps
+from gpusim.machine.profile import Profile
 from gpusim.machine.serving.adapters import AdapterShape, adapter_times
 from gpusim.machine.serving.build import ServedStepTimes, step_times
 from gpusim.machine.serving.given import GivenStepTimes, given_step_times
@@ -29,12 +29,15 @@ from gpusim.machine.topology.topology import Topology
 from gpusim.policies.registry import of
 from gpusim.policies.schedule.parts.running import EngineLimits
 from gpusim.policies.schedule.parts.tables import RequestTable
+from gpusim.programs.serving.requests import requests_of
 from gpusim.programs.zoo.served import served
-from gpusim.studies.serving.flexgen import FlexgenOffload, flexgen
+from gpusim.studies.serving.beside import BesideWord, beside_of, check_beside, started
+from gpusim.studies.serving.flexgen import flexgen
+from gpusim.studies.serving.kinds import Below, ReplicaKind, check_kinds, too_few
 from gpusim.studies.serving.lora import LoraWord, lora_of, with_slots
 from gpusim.studies.serving.lora import check as check_adapters
-from gpusim.studies.serving.offload import LayerOffload, offloaded, refuse_together
-from gpusim.studies.serving.ways import socket_of, way
+from gpusim.studies.serving.offload import offloaded, refuse_together
+from gpusim.studies.serving.ways import group_way, groups_of, kinds_of, socket_of, way
 
 _TIER = re.compile(r"\s*(\w+)\s*\(([^,()]+)(?:,\s*(.+))?\)\s*")
 TIERS = ("host", "nvme")
@@ -46,8 +49,6 @@ LIKE = "vllm@0.33"
 POOL = "mixed_pool"
 POOLED = ("splitwise",)
 """Schedulers that tell prompts and tokens of a request apart."""
-Below = LayerOffload | FlexgenOffload | None
-"""Weights that lie below the GPUs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,8 @@ class ServiceSpec:
     engine      a scheduler with its version and options: vllm@0.33, sglang@0.5, static
     tensor      GPUs over which each replica is split
     replicas    how many there are; 0: as many as the machine has GPUs for
-    prefill     so many of them, the first, compute prompts, which the others fetch and go on with; 0: all do both
+    prefill     so many of them, the first, compute prompts, which the others fetch and go on with; 0: all do both.  On machines
+                of several kinds (hgx-h100 + dgx-a100) the first are those of the machine that is named first
     tiers       memories below the GPUs for keys and values, nearest first: host(64 GiB) > nvme(1 TB, s3fifo); "": none
     when        what goes there: write_through, selective, write_back
     block       tokens of a block of the cache
@@ -72,6 +74,9 @@ class ServiceSpec:
     routing     which replica takes a request: least_busy, round_robin, least_tokens (which owes the fewest), or mixed_pool: the
                 first `prefill` are for prompts, the others for tokens, and each does both where its kind has too much
     step_times  a CSV of what steps take, instead of modelled times (`machine.serving.given`); "": they are modelled
+    beside      a second service on the same GPUs, with requests of its own: llama-1b(memory=0.3, requests=drawn(prompt=256))
+                (`studies.serving.beside`); "": none
+    tenancy     how GPUs pass between both: time_slices(slice=2 ms, others_slice=200 us), mps
     use         files with policies of one's own, or the decorated objects, which `engine` and `tiers` may name
     """
 
@@ -94,6 +99,8 @@ class ServiceSpec:
     memory: float = 0.9
     routing: str = "least_busy"
     step_times: str = ""
+    beside: str = ""
+    tenancy: str = "time_slices"
     use: tuple[Any, ...] = ()
 
     def policy(self, kind: str, name: str) -> Any:
@@ -105,78 +112,107 @@ class ServiceSpec:
 class PreparedService:
     """What stays the same for all requests.
 
-    blocks   of keys and values, of each replica
-    offload  weights that lie below the GPUs
+    groups  GPUs of each replica
+    kinds   of replicas; `which` says of each replica its place among them
+    beside  a service with replicas on the same GPUs, its requests, and how many of them come a second (0.0: as they are)
     """
 
     spec: ServiceSpec
     topology: Topology
     model: ServedModel
-    times: ServedStepTimes | GivenStepTimes
-    groups: tuple[tuple[str, ...], ...]  # GPUs of each replica
-    blocks: int
-    offload: Below = None
+    groups: tuple[tuple[str, ...], ...]
+    kinds: tuple[ReplicaKind, ...]
+    which: tuple[int, ...]
+    beside: tuple[PreparedService, RequestTable, float] | None = None
+
+    def kind(self, replica: int) -> ReplicaKind:
+        """Of a replica."""
+        return self.kinds[self.which[replica]]
+
+    @property
+    def times(self) -> ServedStepTimes | GivenStepTimes:
+        """Step times of the first replica."""
+        return self.kind(0).times
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the first replica."""
+        return self.kind(0).blocks
+
+    @property
+    def offload(self) -> Below:
+        """Weights below the GPUs, which all replicas have alike."""
+        return self.kind(0).offload
+
+    def role(self, replica: int) -> str:
+        """Whether a replica computes all of a request (whole), prompts (prefill), or what comes after them (decode)."""
+        return "whole" if not self.spec.prefill else "prefill" if replica < self.spec.prefill else "decode"
 
     def paced(self, bound: str) -> PreparedService:
         """The same service with all steps at the "fast" or the "slow" end of their interval, errors of all parts together.
 
         Times that were given have no interval.
         """
-        if isinstance(self.times, GivenStepTimes):
-            return self
-        first = {"fast": steps.LOW, "slow": steps.HIGH}[bound]
-        table = steps.paced(self.times.table, self.times.table[first : first + 5])
-        below = self.offload and self.offload.paced(bound)
-        return replace(self, times=replace(self.times, table=table), offload=below)
+        other = self.beside and (self.beside[0].paced(bound), *self.beside[1:])
+        return replace(self, kinds=tuple(kind.paced(bound) for kind in self.kinds), beside=other)
 
     @property
     def cached_tokens(self) -> int:
         """Tokens whose keys and values all replicas together hold."""
-        return self.blocks * self.spec.block * len(self.groups)
+        return sum(self.kinds[i].blocks for i in self.which) * self.spec.block
 
     def start(self, requests: RequestTable, *, at_once: int = 0, log: bool = False) -> ServiceRun:
-        """A run of the service on these requests; see `ServiceRun`."""
-        spec, named = self.spec, dense(requests)
-        longest = int((requests.prompt + requests.output).max())
+        """A run of the service on these requests, and of the one beside it on its own; see `ServiceRun`."""
+        if self.beside is not None:
+            return started(self, *self.beside, requests, at_once=at_once, log=log)
+        named = dense(requests)
+        return ServiceRun(
+            named, self.engines(named), routing=self.spec.routing, at_once=at_once, store=self.store(), pool=self._pool(),
+            log=log,
+        )  # fmt: skip
+
+    def engines(self, named: RequestTable, own: Any = True) -> list[Engine]:
+        """Of the replicas, for requests of which some are the service's own, a mask."""
+        spec, requests = self.spec, named
+        own = np.broadcast_to(own, len(requests.prompt))
+        if self.lora is None and requests.adapter[own].any():
+            raise GpusimError("requests want adapters, and the service has none", hint="lora=\"rank=16, max_loras=8\"")
+        longest = int((requests.prompt + requests.output)[own].max())
         margin = 7 if spec.engine.startswith("sglang") else 1  # SGLang keeps the end of the longest sequence free of prompts
-        most = spec.max_len or min(longest + margin, self.model.context or longest + margin, self.blocks * spec.block)
-        limits = EngineLimits(self.blocks, spec.block, spec.max_seqs, spec.max_tokens, most)
         prompts = named._replace(output=np.ones_like(named.output))
         engines = []
         for i, group in enumerate(self.groups):
-            role = "whole" if not spec.prefill else "prefill" if i < spec.prefill else "decode"
+            blocks, role = self.kind(i).blocks, self.role(i)
+            most = spec.max_len or min(longest + margin, self.model.context or longest + margin, blocks * spec.block)
+            limits = EngineLimits(blocks, spec.block, spec.max_seqs, spec.max_tokens, most)
             engine = with_slots(spec.engine, self.lora)
             apart = role == "prefill" and spec.routing != POOL
             scheduler = spec.policy("schedule", engine).start(prompts if apart else named, limits)
             engines.append(Engine(f"replica {i}", scheduler, self._cost(named, i), self._swap(group), role))
-        return ServiceRun(
-            named, engines, routing=spec.routing, at_once=at_once, store=self._store(), pool=self._pool(), log=log
-        )
+        return engines
 
     def _pool(self) -> MixedPool | None:
         """The ways of keys and values between all replicas, where these change what they compute."""
         if self.spec.routing != POOL:
             return None
         count = range(len(self.groups))
-        hands = {(i, k): way(self.topology, self.groups[i][0], self.groups[k][0]) for i in count for k in count if i != k}
+        hands = {(i, k): group_way(self.topology, self.groups[i], self.groups[k]) for i in count for k in count if i != k}
         return MixedPool(float(self.model.token_bytes(self.spec.tensor)), hands)
 
     def _cost(self, requests: RequestTable, replica: int) -> ModelledCost | TabledCost:
         """What steps cost, with adapters or offloaded weights where there are some."""
-        group = self.groups[replica]
-        if self.lora is None and requests.adapter.any():
-            raise GpusimError("requests want adapters, and the service has none", hint="lora=\"rank=16, max_loras=8\"")
-        if isinstance(self.times, GivenStepTimes):
-            return TabledCost(self.times)
+        group, times, below = self.groups[replica], self.kind(replica).times, self.kind(replica).offload
+        if isinstance(times, GivenStepTimes):
+            return TabledCost(times)
         if self.lora is None:
-            return self.offload.cost(self.times, replica) if self.offload else ModelledCost(self.times)
+            return below.cost(times, replica) if below else ModelledCost(times)
         spec, profile = self.spec, self.topology.profile(group[0])
         shape = AdapterShape(self.model, self.lora.rank, spec.tensor)
         link = way(self.topology, socket_of(self.topology, group[0]), group[0])
         load = link.latency + shape.bytes / link.rate + shape.copies * float(profile.launch.eager.value)
         read = round(profile.nvme.latency.value) + shape.bytes * spec.tensor / (profile.nvme.read.value / 1e9)
-        grid = adapter_times(shape, profile, self.times.engine)
-        return AdaptedCost(self.times, requests, self.lora.max_loras, self.lora.in_host, load, read, grid)
+        grid = adapter_times(shape, profile, times.engine)
+        return AdaptedCost(times, requests, self.lora.max_loras, self.lora.in_host, load, read, grid)
 
     @property
     def lora(self) -> LoraWord | None:
@@ -191,19 +227,22 @@ class PreparedService:
         out, back = way(self.topology, group[0], socket), way(self.topology, socket, group[0])
         return BlockSwap(out.latency, size / out.rate, size / back.rate)
 
-    def _store(self) -> KvStore | None:
+    def store(self, engines: int = 0) -> KvStore | None:
+        """Tiers, and ways between replicas, of the first of so many engines."""
         spec = self.spec
         if not spec.tiers and (not spec.prefill or spec.routing == POOL):
             return None
         if spec.when not in WHEN:
             raise GpusimError(f"keys and values are not written '{spec.when}'", hint=join(tuple(WHEN)))
-        chains = tuple(tuple(self._chain(group)) if spec.tiers else () for group in self.groups)
+        keep = [bool(spec.tiers) and self.role(i) != "decode" for i in range(len(self.groups))]
+        chains = tuple(tuple(self._chain(group)) if own else () for group, own in zip(self.groups, keep, strict=True))
+        chains += ((),) * (engines - len(chains))
         rates = transfers.rates(self.topology)
         for group in self.groups:
             disk, (read, write_) = self.topology.profile(group[0]).nvme, _disk_links(group[0])
             rates |= {read: disk.read.value / 1e9, write_: disk.write.value / 1e9}
         hands = {
-            (i, k): way(self.topology, self.groups[i][0], self.groups[k][0])
+            (i, k): group_way(self.topology, self.groups[i], self.groups[k])
             for i in range(spec.prefill) for k in range(spec.prefill, len(self.groups))
         }  # fmt: skip
         return KvStore(chains, float(self.model.token_bytes(spec.tensor)), spec.when, rates, hands)
@@ -233,29 +272,49 @@ def prepare(spec: ServiceSpec) -> PreparedService:
     topology = build.load(spec.machine)
     model = served(spec.model, spec.weights, spec.cache, timed=not spec.step_times)
     model.divides(spec.tensor)
-    most = len(topology.gpus) // spec.tensor
-    if most < max(spec.replicas, 1):
-        wanted = f"{max(spec.replicas, 1)} replica{'s' if spec.replicas > 1 else ''} of {spec.tensor} GPUs"
-        raise GpusimError(f"machine '{topology.name}' has {len(topology.gpus)} GPUs, which are too few for {wanted}")
-    count = spec.replicas or most
-    groups = tuple(topology.gpus[i * spec.tensor : (i + 1) * spec.tensor] for i in range(count))
+    whole = groups_of(topology, spec.tensor)
+    if len(whole) < max(spec.replicas, 1):
+        raise GpusimError(too_few(topology, spec.tensor, spec.replicas))
+    groups = whole[: spec.replicas or len(whole)]
     times_of = partial(
-        step_times, machine=topology.profile(groups[0][0]), engine=name if name.startswith(COSTED) else LIKE, ways=spec.tensor,
-        topology=topology, gpus=groups[0], most_tokens=spec.max_tokens, most_requests=spec.max_seqs,
+        step_times, engine=name if name.startswith(COSTED) else LIKE, ways=spec.tensor, topology=topology,
+        most_tokens=spec.max_tokens, most_requests=spec.max_seqs,
     )  # fmt: skip
-    times = given_step_times(spec.step_times) if spec.step_times else times_of(model)
     _check_routing(spec, name)
-    _check_split(spec, name, count)
+    _check_split(spec, name, len(groups))
     check_adapters(name, lora_of(spec.lora))
+    keys = kinds_of(topology, groups)
+    first = tuple(keys.index(key) for key in dict.fromkeys(keys))  # of each kind the first replica
+    check_kinds([topology.profile(groups[i][0]).name for i in first], given=spec.step_times, below=spec.offload)
+    kinds = tuple(_kind(spec, name, topology, model, groups, i, times_of) for i in first)
+    prepared = PreparedService(spec, topology, model, groups, kinds, tuple([keys[i] for i in first].index(key) for key in keys))
+    _check_tiers(prepared)
+    other = beside_of(spec.beside)
+    return replace(prepared, beside=_beside(spec, other, len(groups))) if other is not None else prepared
+
+
+def _beside(spec: ServiceSpec, word: BesideWord, replicas: int) -> tuple[PreparedService, RequestTable, float]:
+    """The service on the same GPUs, its requests, and how many a second."""
+    check_beside(word, spec.tenancy, spec.memory, below=spec.offload, pooled=spec.routing == POOL)
+    like: dict[str, Any] = {"machine": spec.machine, "tensor": spec.tensor, "replicas": replicas, "use": spec.use}
+    return prepare(ServiceSpec(model=word.model, **like, **word.words)), requests_of(word.requests), word.rate
+
+
+def _kind(
+    spec: ServiceSpec, engine: str, topology: Topology, model: ServedModel, groups: tuple[tuple[str, ...], ...], replica: int,
+    times_of: Callable[..., ServedStepTimes],
+) -> ReplicaKind:  # fmt: skip
+    """Of a replica and those on GPUs of the same kind."""
+    profile = topology.profile(groups[replica][0])
+    own = partial(times_of, machine=profile, gpus=groups[replica])
+    times = given_step_times(spec.step_times) if spec.step_times else own(model)
     beside = {"tiers": spec.tiers, "prefill": spec.prefill, "adapters": spec.lora, "given step times": spec.step_times}
     if spec.offload.lstrip().startswith("flexgen"):
         refuse_together(beside)
-        below: Below = flexgen(spec.offload, model, topology, groups, name, spec.max_seqs, spec.memory)
+        below: Below = flexgen(spec.offload, model, topology, groups, engine, spec.max_seqs, spec.memory)
     else:
-        below = offloaded(spec.offload, model, topology, groups, times_of, beside)
-    prepared = PreparedService(spec, topology, model, times, groups, _blocks(spec, topology, model, below), below)
-    _check_tiers(prepared)
-    return prepared
+        below = offloaded(spec.offload, model, topology, groups, own, beside)
+    return ReplicaKind(profile.name, times, _blocks(spec, profile, model, below), below)
 
 
 def _check_routing(spec: ServiceSpec, engine: str) -> None:
@@ -281,13 +340,10 @@ def _check_split(spec: ServiceSpec, engine: str, replicas: int) -> None:
             raise GpusimError(f"{what} are not modelled with '{engine}'", hint=f"they are with {join(WAITS)}")
     if spec.prefill >= max(replicas, 1) and spec.prefill:
         raise GpusimError(f"{spec.prefill} of {replicas} replicas compute prompts: none is left to go on with them")
-    if spec.prefill and spec.tiers:
-        raise GpusimError("tiers and prompts that come from another engine are not modelled together")
 
 
-def _blocks(spec: ServiceSpec, topology: Topology, model: ServedModel, offload: Below) -> int:
+def _blocks(spec: ServiceSpec, profile: Profile, model: ServedModel, offload: Below) -> int:
     """KV blocks of a replica: what the engine's share of the memory leaves beside weights and what a step needs."""
-    profile = topology.profile(topology.gpus[0])
     share = spec.memory * profile.memory.capacity.value
     weights, step = model.weight_bytes(spec.tensor), step_bytes(model, spec)
     lora = lora_of(spec.lora)
@@ -347,13 +403,13 @@ def tiers_of(text: str) -> list[TierWord]:
 def _check_tiers(service: PreparedService) -> None:
     if not service.spec.tiers:
         return
-    machine, sockets = service.topology, dict[str, int]()
-    for group in service.groups:
-        socket = socket_of(machine, group[0])
-        sockets[socket] = sockets.get(socket, 0) + 1
+    machine, sockets = service.topology, dict[str, list[str]]()
+    for i, group in enumerate(service.groups):
+        if service.role(i) != "decode":
+            sockets.setdefault(socket_of(machine, group[0]), []).append(group[0])
     for tier in tiers_of(service.spec.tiers):
-        for socket, replicas in sockets.items():
-            disk = machine.profile(service.groups[0][0]).nvme
+        for socket, gpus in sockets.items():
+            disk, replicas = machine.profile(gpus[0]).nvme, len(gpus)
             there = machine.nodes[socket].capacity or 0 if tier.name == "host" else int(disk.capacity.value)
             if tier.size * replicas > there:
                 said = f"{replicas} x {write(tier.size, BYTES)}" if replicas > 1 else write(tier.size, BYTES)
