@@ -16,8 +16,8 @@ Rows = list[dict[str, str]]
 
 
 def write_single_page(
-    folder: Path, key: str, question: str, answer: str, tables: dict[str, Rows], rows: Activities, *, title: str, left: str = "",
-    capacity: float = 0.0,
+    folder: Path, key: str, question: str, answer: str, tables: dict[str, Rows], rows: Activities, *, title: str,
+    left: str = "", capacity: float = 0.0,
 ) -> Path:  # fmt: skip
     """FOLDER/report.html.
 
@@ -28,8 +28,8 @@ def write_single_page(
     told: dict[str, Any] = {
         "name": folder.name, "question": question, "answer": answer, "sure": [], "basis": "", "picked": {}, "tuned": {},
         "advised": {}, "doubts": [], "missing": 0, "shared": [], "metric": "", "experiment": "", "manifest": {}, "machine": {},
-        "served": {"tables": [{"title": name, "rows": _cells(table)} for name, table in tables.items()], "said": [], "copied": [],
-                   "notes": [], "title": title},
+        "served": {"tables": [{"title": name, "rows": _cells(table)} for name, table in tables.items()], "title": title,
+                   "said": [], "copied": [], "notes": []},
     }  # fmt: skip
     none = {"columns": [], "runs": {"number": [], "key": [], "name": [], "wins": [], "oracle": []}, "compared": ""}
     content = {
