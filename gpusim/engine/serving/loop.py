@@ -12,7 +12,7 @@ from numba import types
 
 from gpusim.base.compiled import entry, function_at, kernel, outlined
 from gpusim.engine.clock import links, sharing
-from gpusim.engine.serving import pool, tiers
+from gpusim.engine.serving import pool, slowing, tiers
 from gpusim.engine.serving.pool import pool_at
 from gpusim.engine.serving.pooled import choose_in_pool, end_trip, hand_on, leave_pool, promise
 from gpusim.engine.serving.tables import (
@@ -25,6 +25,7 @@ from gpusim.engine.serving.tables import (
     FINISHED,
     FIRST_TOKEN,
     GIVEN,
+    LATER,
     LEAST_BUSY,
     LEAST_TOKENS,
     LOG_FULL,
@@ -220,7 +221,11 @@ def end_step(s: Service, e: int) -> None:
     """The step of engine e is over."""
     engine, now = s.engine[e], s.clock[0].now
     engine.busy += now - engine.began
+    if now > engine.began + engine.took:
+        engine.slowed += now - engine.began - engine.took
+        note(s, LATER, 0, e, now - engine.began - engine.took)
     engine.ends = NEVER
+    slowing.changed(s)
     engine.woken = 1
     call(s, e, V_OVER, 0)
     step = step_at(engine.step)
@@ -240,14 +245,17 @@ def begin_copy(s: Service) -> None:
     w = t.way[way]
     w.begins = NEVER
     links.catch_up_to(s, s.clock[0].now)
-    x = links.put(s, 0, way, 1 + way, t.transfer[w.first - 1].bytes, w.rate)
+    x = links.put(s, 0, 0, way, t.transfer[w.first - 1].bytes, w.rate)
     x.route, x.route_end, x.passes = w.route, w.route_end, 0
 
 
 @kernel
 def end_copy(s: Service) -> None:
     """The copy that ends next has ended now."""
-    _, way, _ = links.take_ended(s)
+    process, _, way = links.take_ended(s)
+    if way == slowing.OWN:
+        s.engine[process].ends = s.clock[0].now
+        return
     r = tiers.arrive_there(tiers_at(s.tiers[0]), requests_at(s.requests[0]), way, s.clock[0].now)
     if r >= 0:
         has_come(s, r)
@@ -257,7 +265,9 @@ def end_copy(s: Service) -> None:
 def reschedule(s: Service) -> None:
     """What flows has changed: the links are shared anew."""
     fluid = s.fluid[0]
-    if fluid.flows > 0:
+    if fluid.flows > 0 and s.course[0].shares:
+        slowing.share(s)
+    elif fluid.flows > 0:
         links.share(s)
     fluid.reshare = 0
     sharing.note_end(s)
@@ -327,7 +337,8 @@ def begin_step(s: Service, e: int) -> int:
             prompt += step.tokens[i]
     took = as_cost(s.cost[e, 0], s.cost[e, 1])(engine.cost, engine.step) + engine.owed
     engine.owed = 0
-    engine.began, engine.ends = now, now + took
+    engine.began, engine.took, engine.ends, engine.known = now, took, now + took, 0
+    slowing.changed(s)
     engine.steps += 1
     engine.prompt_tokens += prompt
     sample_tokens(s, e, prompt, 0)

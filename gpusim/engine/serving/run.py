@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,13 +77,16 @@ class ServiceRun:
         gaps = t.PER_OCTAVE * t.OCTAVES
         self.below, links, route = tier_tables(requests, store, len(engines))
         self._below = Placed(self.below, TIERS)
-        self.tiers = tuple(dict.fromkeys(tier for chain in (store.chains if store is not None else ()) for tier in chain))
+        self.tiers = store.tiers if store is not None else ()
         room = [engine.scheduler.limits.blocks * engine.scheduler.limits.block_size for engine in engines]
         homes = [TOKENS if engine.role == "decode" else PROMPTS for engine in engines]
         self.pool = pool_tables(pool, n, room, homes)
         self._placed_pool = Placed(self.pool, POOL)
+        shared, times = _shared(store, links, engines)
+        lengths = {"flows": 1 + len(self.below.way) + len(engines), "gaps": gaps, "log": LOG_ROWS if log else 1}
+        lengths |= {"E": len(engines), "links": max(1, len(links))}
         self.tables = filled(
-            t.Service, {"flows": 1 + len(self.below.way), "gaps": gaps, "log": LOG_ROWS if log else 1},
+            t.Service, lengths, shared=shared, times=times, need=np.array([engine.cost.needs for engine in engines], np.int64),
             link=table(max(1, len(links)), LINK), route=route, tiers=np.array([self._below.address], np.int64),
             pool=np.array([self._placed_pool.address], np.int64),
             engine=table(len(engines), t.ENGINE), verbs=verbs, outcome=table(n, t.OUTCOME),
@@ -103,13 +106,15 @@ class ServiceRun:
                 raise GpusimError(f"how long the swaps of {engine.name} take is not given", hint="give it a BlockSwap")
             engine.scheduler.step.word[told.TIERS] = told.ASYNC_LOADS if store is not None else 0
         for name, i in links.items():
-            self.tables.link[i]["rate"] = store.rates[name] if store is not None else 0.0
+            self.tables.link[i]["rate"] = self.tables.full[i] = store.rates[name] if store is not None else 0.0
         for name in ("came", "admitted", "first", "last", "ended"):
             self.tables.outcome[name] = NEVER
         self.tables.outcome["engine"] = -1 if engine_of is None else engine_of
         course = self.tables.course
         course["at_once"], course["split"] = at_once, any(row["role"] == t.PREFILL for row in self.tables.engine)
         self.tables.outcome["prefilled"] = -1
+        course["shares"] = times.any()
+        self.tables.clock["coupled"] = course["shares"]  # a copy that is alone on its links may share them with a step
         course["routing"], course["log_on"], course["rows"], course["width"] = ROUTINGS[routing], log, ROWS, WIDTH
         self.tables.fluid["tick"] = NEVER
         self._records: list[Any] = []
@@ -190,8 +195,18 @@ class ServiceRun:
         numbers = {name: int(row[name]) for name in ("steps", "prompt_tokens", "output_tokens")}
         return EngineAccount(
             engine.name, int(word[told.BLOCKS]), busy_ns=int(row["busy"]), preemptions=int(word[told.PREEMPTIONS]),
-            looked_up_tokens=int(word[told.QUERIED]), found_tokens=int(word[told.HIT]), **numbers,
+            slowed_ns=int(row["slowed"]), looked_up_tokens=int(word[told.QUERIED]), found_tokens=int(word[told.HIT]), **numbers,
         )  # fmt: skip
+
+
+def _shared(store: KvStore | None, links: Mapping[str, int], engines: Sequence[Engine]) -> tuple[Any, Any]:
+    """The links that copies share with steps, and how often parts of the steps pass them."""
+    passed = store.passed if store is not None else {}
+    rows = [(e, links[name], times) for (e, name), times in passed.items() if name in links and engines[e].cost.needs[0]]
+    shared, passes = table(max(1, len(rows)), t.SHARED), np.zeros((max(1, len(rows)), t.PARTS), np.int64)
+    for i, (e, link, times) in enumerate(rows):
+        shared[i]["engine"], shared[i]["link"], passes[i] = e, link, times
+    return shared, passes
 
 
 def _pick(columns: Sequence[Any], engine: Any) -> Any:

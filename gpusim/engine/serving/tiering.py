@@ -21,11 +21,15 @@ WHEN = {"write_through": t.WRITE_THROUGH, "selective": t.SELECTIVE, "write_back"
 
 @dataclass(frozen=True)
 class CopyWay:
-    """How bytes go: ns until they flow, bytes/ns at most, the links that they pass."""
+    """How bytes go: ns until they flow, bytes/ns at most, the links that they pass, one that they pass twice twice.
+
+    wire  bytes that flow for each byte of keys and values, where a codec makes them fewer
+    """
 
     latency: int
     rate: float
     links: tuple[str, ...]
+    wire: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,8 @@ class KvTier:
     capacity  bytes
     evict     which of its chunks leaves; time is the place among all uses of chunks, so it may foresee
     into      from the device, or from the tier above when it is not the nearest; out_of: to the device
+    ratio     bytes of keys and values for each byte that lies here
+    pool      a name: tiers of one name are one memory, to which each chain has ways of its own
     """
 
     name: str
@@ -42,14 +48,17 @@ class KvTier:
     evict: EvictPolicy
     into: CopyWay
     out_of: CopyWay
+    ratio: float = 1.0
+    pool: str = ""
 
 
 @dataclass(frozen=True)
 class KvStore:
-    """Tiers of each engine, nearest first; equal objects in two chains are one tier that both share.
+    """Tiers of each engine, nearest first; equal objects in two chains, and those of one pool, are one tier that both share.
 
     when     write_through, selective (what has been computed before) or write_back (what the device gives up)
     token    bytes of a token's keys and values that one way carries: of one GPU of a group, as all of them copy at once
+    passed   of an engine and a link that copies share with its steps: how often each part of a step (`costs.PARTS`) passes it
     """
 
     chains: tuple[tuple[KvTier, ...], ...]
@@ -57,6 +66,16 @@ class KvStore:
     when: str = "write_through"
     rates: Mapping[str, float] = field(default_factory=dict)  # of links, bytes/ns
     hands: Mapping[tuple[int, int], CopyWay] = field(default_factory=dict)  # between the devices of two engines
+    passed: Mapping[tuple[int, str], tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def tiers(self) -> tuple[KvTier, ...]:
+        """Each memory once; of a pool the tier of the first chain that has it."""
+        found: dict[Any, KvTier] = {}
+        for chain in self.chains:
+            for tier in chain:
+                found.setdefault(tier.pool or tier, tier)
+        return tuple(found.values())
 
 
 def dense(requests: RequestTable) -> RequestTable:
@@ -67,7 +86,8 @@ def dense(requests: RequestTable) -> RequestTable:
 def tier_tables(requests: RequestTable, store: KvStore | None, engines: int) -> tuple[t.TierTables, dict[str, int], Any]:
     """(tables, links by name, what all routes pass); identities are dense.  GpusimError for what cannot be a tier."""
     chains = store.chains if store is not None else ((),) * engines
-    rows = list(dict.fromkeys(tier for chain in chains for tier in chain))
+    rows = store.tiers if store is not None else ()
+    place = {tier.pool or tier: i for i, tier in enumerate(rows)}
     depth = max(1, max(map(len, chains)))
     chunks = int(requests.identity.max()) + 1 if requests.identity.size else 1
     piece = int(requests.piece[0])
@@ -78,7 +98,8 @@ def tier_tables(requests: RequestTable, store: KvStore | None, engines: int) -> 
     count = count + chunks * (len(rows) + 1) if rows else count if store is not None else 1
     lengths |= {"chunks": chunks if rows else 1, "transfers": count, "spare": count + 1}
     size = store.token * piece if store is not None else 1.0
-    states = [tier.evict.state(chunks, int(tier.capacity // size), tier.evict.params, 0) for tier in rows]
+    room = [int(tier.capacity * tier.ratio // size) for tier in rows]
+    states = [tier.evict.state(chunks, most, tier.evict.params, 0) for tier, most in zip(rows, room, strict=True)]
     made = filled(
         t.TierTables, lengths, way=table(0, t.WAY), chunk=requests.identity.astype(np.int32),
         state=_stacked([s for s, _ in states], np.int64), keys=_stacked([x for _, x in states], np.float64),
@@ -96,12 +117,12 @@ def tier_tables(requests: RequestTable, store: KvStore | None, engines: int) -> 
         if evict.form not in ("none", "ordered", "score"):
             raise evict.error(f"cannot manage a tier of a service: it needs the timed engine (form '{evict.form}')")
         row = made.tier[i]
-        row["capacity"], row["scored"] = int(tier.capacity // size), evict.form == "score"
-        row["reload"] = tier.out_of.latency + size / tier.out_of.rate
+        row["capacity"], row["scored"] = room[i], evict.form == "score"
+        row["reload"] = tier.out_of.latency + size * tier.out_of.wire / tier.out_of.rate
         made.verbs[i] = addresses(t.TierVerbs(evict.insert, evict.touch, evict.remove, evict.victim, evict.score))
     for e, chain in enumerate(chains):
         for d, tier in enumerate(chain):
-            made.chain[e, d] = rows.index(tier)
+            made.chain[e, d] = place[tier.pool or tier]
             made.out_of[e, d], made.into[e, d] = len(ways), len(ways) + 1
             if d:
                 made.down[e, d - 1] = len(ways) + 1
@@ -134,7 +155,7 @@ def _routed(
         raise GpusimError(f"the machine has no link '{missing[0]}'")
     rows, route = table(len(ways), t.WAY), list[int]()
     for row, way in zip(rows, ways, strict=True):
-        row["latency"], row["rate"], row["begins"] = way.latency, way.rate, NEVER
+        row["latency"], row["rate"], row["wire"], row["begins"] = way.latency, way.rate, way.wire, NEVER
         row["route"] = len(route)
         route += [names[link] for link in way.links]
         row["route_end"] = len(route)

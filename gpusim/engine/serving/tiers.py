@@ -38,7 +38,8 @@ TIER = record(
 )  # fmt: skip
 
 WAY = record(
-    [("latency", i8), ("rate", f8), ("route", i8), ("route_end", i8),
+    [("latency", i8), ("rate", f8), ("wire", f8),  # bytes that flow for each of keys and values
+     ("route", i8), ("route_end", i8),
      ("first", i8), ("last", i8),  # 1 + number of the transfer under way and of the last behind it, 0: none
      ("begins", i8),               # ns: when the first begins to flow, NEVER: it does, or there is none
      ("bytes", f8), ("busy", i8), ("since", i8)]  # moved; ns in which it had a copy; since when
@@ -74,7 +75,8 @@ class TierTables(NamedTuple):
     born: Annotated[Any, f8, "chunks"]
     mark: Annotated[Any, u1, "pieces"]           # 1 + depth from or to which a copy under way takes it
     where: Annotated[Any, u1, "T", "chunks"]     # ABSENT, COMING, READY
-    held: Annotated[Any, u1, "T", "chunks"]      # it may not leave: copies under way, at most 255
+    held: Annotated[Any, u1, "T", "chunks"]      # it may not leave: copies are under way,
+    copies: Annotated[Any, i4, "T", "chunks"]    # so many
     uses: Annotated[Any, i4, "chunks"]           # how often it was loaded or computed
     pending: Annotated[Any, i4, "n"]             # copies that a request waits for
     state: Annotated[Any, i8, "T", "words"]      # of the evict policies
@@ -109,6 +111,13 @@ def tell(t: TierTables, tier: int, verb: int, chunk: int, key: float) -> None:
     """The policy of a tier is told of a chunk."""
     at = t.verbs[tier, verb]
     as_change(at[0], at[1])(t.state[tier], t.keys[tier], chunk, 1, key)
+
+
+@kernel
+def hold(t: TierTables, tier: int, chunk: int, more: int) -> None:
+    """One copy more, or (-1) less, is under way of the chunk, which may not leave the tier while there are any."""
+    t.copies[tier, chunk] += more
+    t.held[tier, chunk] = t.copies[tier, chunk] > 0
 
 
 @kernel
@@ -194,7 +203,7 @@ def put(t: TierTables, e: int, depth: int, chunk: int, state: int, now: int) -> 
         row.peak = max(row.peak, row.used)
         row.stored += 1
         if entered:
-            t.held[tier, chunk] += 1
+            hold(t, tier, chunk, 1)
             x = send(t, SINK, e, d, t.down[e, d - 1], t.bytes[1], now)
             x.first = chunk
         entered, d = True, d + 1
@@ -209,7 +218,7 @@ def send(t: TierTables, kind: int, e: int, d: int, way: int, size: float, now: i
     t.spare[0] -= 1
     number = t.spare[1 + t.spare[0]]
     x, w = t.transfer[number], t.way[way]
-    x.next, x.kind, x.engine, x.depth, x.way, x.bytes = 0, kind, e, d, way, size
+    x.next, x.kind, x.engine, x.depth, x.way, x.bytes = 0, kind, e, d, way, size * w.wire
     if w.last:
         t.transfer[w.last - 1].next = number + 1
     else:
@@ -230,7 +239,7 @@ def load(t: TierTables, requests: RequestTable, e: int, row: Any, now: int) -> i
         d = depth_of(t, e, chunk)
         t.mark[base + k] = 1 + d
         if d >= 0:
-            t.held[t.chain[e, d], chunk] += 1
+            hold(t, t.chain[e, d], chunk, 1)
             t.tier[t.chain[e, d]].loaded += 1
     for d in range(t.chain.shape[1]):
         tokens = 0
@@ -268,7 +277,7 @@ def offer(t: TierTables, requests: RequestTable, step: StepTable, e: int, now: i
             chunk = use(t, base + k)
             wanted = t.when[0] == WRITE_THROUGH or t.uses[chunk] > 1
             if wanted and t.mark[base + k] == 0 and t.where[tier, chunk] == ABSENT and put(t, e, 0, chunk, COMING, now):
-                t.held[tier, chunk] += 1
+                hold(t, tier, chunk, 1)
                 t.mark[base + k] = 1
                 tokens += piece
         if tokens > 0:
@@ -287,7 +296,7 @@ def save(t: TierTables, requests: RequestTable, step: StepTable, e: int, each: i
         chunk = name // each
         gone = name >= 0 and name % each == each - 1 and t.where[tier, chunk] == ABSENT and depth_of(t, e, chunk) < 0
         if gone and put(t, e, 0, chunk, COMING, now):
-            t.held[tier, chunk] += 1
+            hold(t, tier, chunk, 1)
             x = send(t, SINK, e, 0, t.into[e, 0], t.bytes[1], now)
             x.first = chunk
 
@@ -310,14 +319,14 @@ def arrive_there(t: TierTables, requests: RequestTable, way: int, now: int) -> i
     e, d, tier = x.engine, x.depth, t.chain[x.engine, x.depth]
     if x.kind == SINK:
         t.where[tier, x.first] = READY
-        t.held[tier, x.first] -= 1
+        hold(t, tier, x.first, -1)
         return -1
     base, r = requests.start[x.request], x.request
     for k in range(x.end - 1, x.first - 1, -1):
         chunk = t.chunk[base + k]
         if t.mark[base + k] == 1 + d:
             t.mark[base + k] = 0
-            t.held[tier, chunk] -= 1
+            hold(t, tier, chunk, -1)
             if x.kind == STORE:
                 t.where[tier, chunk] = READY
             elif d > 0 and t.where[t.chain[e, 0], chunk] == ABSENT:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -12,19 +10,19 @@ import numpy as np
 
 from gpusim.base.errors import GpusimError
 from gpusim.base.text import join
-from gpusim.base.units import BYTES, parse, show_bytes, write
+from gpusim.base.units import show_bytes
 from gpusim.engine.serving.adapters import AdaptedCost
 from gpusim.engine.serving.modelled import ModelledCost
 from gpusim.engine.serving.pool import MixedPool
 from gpusim.engine.serving.run import ROUTINGS, BlockSwap, Engine, ServiceRun
 from gpusim.engine.serving.tabled import TabledCost
-from gpusim.engine.serving.tiering import WHEN, CopyWay, KvStore, KvTier, dense
+from gpusim.engine.serving.tiering import WHEN, KvStore, dense
 from gpusim.machine.serving import step as steps
 from gpusim.machine.serving.adapters import AdapterShape, adapter_times
 from gpusim.machine.serving.build import ServedStepTimes, step_times
 from gpusim.machine.serving.given import GivenStepTimes, given_step_times
 from gpusim.machine.serving.shape import ServedModel
-from gpusim.machine.topology import build, transfers
+from gpusim.machine.topology import build
 from gpusim.machine.topology.topology import Topology
 from gpusim.policies.registry import of
 from gpusim.policies.schedule.parts.running import EngineLimits
@@ -34,10 +32,10 @@ from gpusim.studies.serving.flexgen import FlexgenOffload, flexgen
 from gpusim.studies.serving.lora import LoraWord, lora_of, with_slots
 from gpusim.studies.serving.lora import check as check_adapters
 from gpusim.studies.serving.offload import LayerOffload, offloaded, refuse_together
+from gpusim.studies.serving.tier_chain import TierMaker, check_room, passed_by_steps
+from gpusim.studies.serving.tier_words import tiers_of
 from gpusim.studies.serving.ways import socket_of, way
 
-_TIER = re.compile(r"\s*(\w+)\s*\(([^,()]+)(?:,\s*(.+))?\)\s*")
-TIERS = ("host", "nvme")
 WAITS = ("vllm@0.11", "vllm@0.33")
 """Schedulers that let a request wait for keys and values while others run."""
 COSTED = ("vllm@", "sglang@")
@@ -197,32 +195,19 @@ class PreparedService:
             return None
         if spec.when not in WHEN:
             raise GpusimError(f"keys and values are not written '{spec.when}'", hint=join(tuple(WHEN)))
-        chains = tuple(tuple(self._chain(group)) if spec.tiers else () for group in self.groups)
-        rates = transfers.rates(self.topology)
-        for group in self.groups:
-            disk, (read, write_) = self.topology.profile(group[0]).nvme, _disk_links(group[0])
-            rates |= {read: disk.read.value / 1e9, write_: disk.write.value / 1e9}
+        made = self._tiers()
+        chains = tuple(made.chain(group) for group in self.groups)
         hands = {
-            (i, k): way(self.topology, self.groups[i][0], self.groups[k][0])
+            (i, k): made.hand(self.groups[i], self.groups[k])
             for i in range(spec.prefill) for k in range(spec.prefill, len(self.groups))
         }  # fmt: skip
-        return KvStore(chains, float(self.model.token_bytes(spec.tensor)), spec.when, rates, hands)
+        passed = passed_by_steps(self.topology, self.groups, {group: made.memory(group) for group in self.groups})
+        token = float(self.model.token_bytes(spec.tensor))
+        return KvStore(chains, token, spec.when, made.rates, hands, passed)
 
-    def _chain(self, group: tuple[str, ...]) -> Iterator[KvTier]:
-        """The tiers of a replica; each of its GPUs moves and keeps its own part."""
-        machine, gpu = self.topology, group[0]
-        socket = socket_of(machine, gpu)
-        out, back = way(machine, gpu, socket), way(machine, socket, gpu)
-        for tier in tiers_of(self.spec.tiers):
-            evict = self.spec.policy("evict", tier.policy)
-            if tier.name == "host":
-                yield KvTier(f"host of {gpu}", tier.size // len(group), evict, out, back)
-                continue
-            disk, (read, write_) = machine.profile(gpu).nvme, _disk_links(gpu)
-            into = CopyWay(round(disk.latency.value), disk.write.value / 1e9 / len(group), (write_,))
-            rate = min(disk.read.value / 1e9 / len(group), back.rate)
-            from_ = CopyWay(round(disk.latency.value) + back.latency, rate, (read, *back.links))
-            yield KvTier(f"nvme of {gpu}", tier.size // len(group), evict, into, from_)
+    def _tiers(self) -> TierMaker:
+        words = tiers_of(self.spec.tiers) if self.spec.tiers else []
+        return TierMaker(self.topology, self.model, words, {w.policy: self.spec.policy("evict", w.policy) for w in words})
 
 
 def prepare(spec: ServiceSpec) -> PreparedService:
@@ -254,7 +239,8 @@ def prepare(spec: ServiceSpec) -> PreparedService:
     else:
         below = offloaded(spec.offload, model, topology, groups, times_of, beside)
     prepared = PreparedService(spec, topology, model, times, groups, _blocks(spec, topology, model, below), below)
-    _check_tiers(prepared)
+    if spec.tiers:
+        check_room(topology, groups, prepared._tiers().words)
     return prepared
 
 
@@ -317,50 +303,3 @@ def step_bytes(model: ServedModel, spec: ServiceSpec) -> int:
     inner = (model.chosen * model.hidden if model.experts else model.hidden) // spec.tensor
     layer = 2 * spec.max_tokens * (2 * model.width + (3 if model.gated else 2) * inner)
     return layer + 6 * spec.max_seqs * model.vocabulary // spec.tensor
-
-
-@dataclass(frozen=True)
-class TierWord:
-    """A tier as it is written: host(64 GiB, lru)."""
-
-    name: str
-    size: int
-    policy: str
-
-
-def tiers_of(text: str) -> list[TierWord]:
-    """The tiers in words, nearest first.  Raises GpusimError."""
-    found: list[TierWord] = []
-    for part in text.split(">"):
-        match = _TIER.fullmatch(part)
-        if match is None:
-            raise GpusimError(f"'{part.strip()}' is no tier of keys and values", hint="write host(64 GiB) > nvme(1 TB, s3fifo)")
-        name, size, policy = match[1], match[2], match[3] or "lru"
-        if name not in TIERS:
-            raise GpusimError(f"there is no tier '{name}' for keys and values", hint=f"there are {join(TIERS)}")
-        if found and TIERS.index(name) <= TIERS.index(found[-1].name):
-            raise GpusimError(f"'{name}' cannot lie below '{found[-1].name}'", hint=" > ".join(TIERS))
-        found.append(TierWord(name, int(parse(size, BYTES)), policy))
-    return found
-
-
-def _check_tiers(service: PreparedService) -> None:
-    if not service.spec.tiers:
-        return
-    machine, sockets = service.topology, dict[str, int]()
-    for group in service.groups:
-        socket = socket_of(machine, group[0])
-        sockets[socket] = sockets.get(socket, 0) + 1
-    for tier in tiers_of(service.spec.tiers):
-        for socket, replicas in sockets.items():
-            disk = machine.profile(service.groups[0][0]).nvme
-            there = machine.nodes[socket].capacity or 0 if tier.name == "host" else int(disk.capacity.value)
-            if tier.size * replicas > there:
-                said = f"{replicas} x {write(tier.size, BYTES)}" if replicas > 1 else write(tier.size, BYTES)
-                has = write(there, BYTES)
-                raise GpusimError(f"{said} of keys and values do not fit the {tier.name} at {socket}, which has {has}")
-
-
-def _disk_links(gpu: str) -> tuple[str, str]:
-    """Names of the ways of a replica's disk, which it has for itself."""
-    return f"nvme of {gpu}, read", f"nvme of {gpu}, write"
