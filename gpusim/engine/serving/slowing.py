@@ -115,7 +115,7 @@ def pace(s: Service, e: int, copies: int) -> None:
         while s.flow[f].way != OWN or s.flow[f].process != e:
             f += 1
         s.flow[f].rate = s.flow[f].cap = speed
-    elif longer > 0.0:
+    elif longer > 0.0 and x.ends > s.clock[0].now:
         links.put(s, e, 0, OWN, float(x.ends - s.fluid[0].base) - s.fluid[0].time, speed)
         flow = s.flow[s.fluid[0].flows - 1]
         flow.route, flow.route_end, flow.passes, flow.rate = 0, 0, 0, speed

@@ -266,7 +266,7 @@ def fetch(t: TierTables, e: int, row: Any, source: int, now: int) -> None:
 def offer(t: TierTables, requests: RequestTable, step: StepTable, e: int, now: int) -> None:
     """The step that is over has completed chunks: those that the nearest tier is to have are on their way."""
     piece, tier = requests.piece[0], t.chain[e, 0]
-    if t.when[0] != WRITE_THROUGH and t.when[0] != SELECTIVE:
+    if tier < 0 or (t.when[0] != WRITE_THROUGH and t.when[0] != SELECTIVE):
         return
     for i in range(step.word[told.N_STEP]):
         r = step.who[i]
@@ -288,9 +288,9 @@ def offer(t: TierTables, requests: RequestTable, step: StepTable, e: int, now: i
 @outlined
 def save(t: TierTables, requests: RequestTable, step: StepTable, e: int, each: int, now: int) -> None:
     """Chunks that the device has given up, of `each` blocks, go to the nearest tier where the chain does not hold them."""
-    if t.when[0] != WRITE_BACK:
-        return
     tier = t.chain[e, 0]
+    if tier < 0 or t.when[0] != WRITE_BACK:
+        return
     for i in range(min(step.word[told.N_EVICTED], step.evicted.size)):
         name = step.evicted[i]
         chunk = name // each

@@ -60,7 +60,7 @@ def network(machine: Topology, gpu: str, rdma: bool) -> NetworkCards:
         return NetworkCards("network", own.rate.value, own.latency.value, 1.0, False)
     what = "card for RDMA" if rdma else "TCP over a network"
     said = f"machine '{machine.name}' says nothing of a {what}" if rdma else f"machine '{machine.name}' says nothing of {what}"
-    raise GpusimError(said, hint="a whole machine with cards, as hgx-h100 or dgx-a100 (gpusim machines)")
+    raise GpusimError(said, hint="name a whole machine with cards, as hgx-h100")
 
 
 def remote_ways(machine: Topology, gpu: str, rdma: bool, from_host: bool) -> tuple[CopyWay, CopyWay, dict[str, float]]:
