@@ -112,6 +112,9 @@ def tier_tables(requests: RequestTable, store: KvStore | None, engines: int) -> 
         return made, {}, np.zeros(1, np.int64)
     made.bytes[:], made.when[0] = (store.token, size), WHEN[store.when]
     made.next_use[:] = _next_places(requests.identity)
+    within = np.arange(requests.identity.size) - np.repeat(requests.start[:-1], np.diff(requests.start))
+    made.turn[:] = np.repeat(requests.start[:-1] + requests.start[1:] - 1, np.diff(requests.start)) - np.arange(within.size)
+    made.depth[requests.identity] = within * piece
     for i, tier in enumerate(rows):
         evict = tier.evict
         if evict.form not in ("none", "ordered", "score"):

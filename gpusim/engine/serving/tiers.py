@@ -71,7 +71,9 @@ class TierTables(NamedTuple):
     chunk: Annotated[Any, i4, "pieces"]          # dense numbers
     next_use: Annotated[Any, i4, "pieces"]       # the next place in `chunk` that has the same number, -1: none
     latest: Annotated[Any, i4, "chunks"]         # of each chunk the latest place that was used
-    entered: Annotated[Any, f8, "chunks"]        # the place at which it came into a tier, and the first of all
+    turn: Annotated[Any, i4, "pieces"]           # when the chunk at a place is used: those of a request tail first
+    depth: Annotated[Any, f8, "chunks"]          # tokens before it
+    entered: Annotated[Any, f8, "chunks"]        # when it came into a tier, and when it was used first of all
     born: Annotated[Any, f8, "chunks"]
     mark: Annotated[Any, u1, "pieces"]           # 1 + depth from or to which a copy under way takes it
     where: Annotated[Any, u1, "T", "chunks"]     # ABSENT, COMING, READY
@@ -101,8 +103,9 @@ tiers_at = tables_at(TIERS)
 as_change, as_victim = function_at(contract.INSERT), function_at(contract.VICTIM)
 as_score = function_at(contract.SCORE)
 INSERT, TOUCH, REMOVE, VICTIM, SCORE = range(5)
-F_SIZE, F_RELOAD, F_LAST_USE, F_NEXT_USE, F_USES, F_ARRIVED, F_BORN = (
-    list(contract.FACTS).index(name) for name in ("size", "reload_ns", "last_use", "next_use", "uses", "arrived", "born")
+F_SIZE, F_RELOAD, F_LAST_USE, F_NEXT_USE, F_USES, F_ARRIVED, F_BORN, F_DEPTH = (
+    list(contract.FACTS).index(name)
+    for name in ("size", "reload_ns", "last_use", "next_use", "uses", "arrived", "born", "depth")
 )
 
 
@@ -127,19 +130,22 @@ def use(t: TierTables, place: int) -> int:
     t.latest[chunk] = place
     t.uses[chunk] += 1
     if t.uses[chunk] == 1:
-        t.born[chunk] = place
+        t.born[chunk] = t.turn[place]
     return chunk
 
 
 @kernel
 def key_of(t: TierTables, tier: int, chunk: int) -> float:
-    """The score of a chunk, whose time is the place in all requests' chunks; 0 where the policy has none."""
+    """The score of a chunk; 0 where the policy has none.  Time is the place in all requests' chunks: of uses, which go tail
+    first, that in their order; of the next use that at which a look-up comes upon it, which goes head first.
+    """
     row = t.tier[tier]
     if row.scored == 0:
         return 0.0
     facts, coming = t.facts, t.next_use[t.latest[chunk]]
     facts[F_SIZE], facts[F_RELOAD] = t.bytes[1], row.reload
-    facts[F_LAST_USE], facts[F_NEXT_USE] = t.latest[chunk], coming if coming >= 0 else math.inf
+    facts[F_LAST_USE], facts[F_NEXT_USE] = t.turn[t.latest[chunk]], coming if coming >= 0 else math.inf
+    facts[F_DEPTH] = t.depth[chunk]
     facts[F_USES], facts[F_ARRIVED], facts[F_BORN] = t.uses[chunk], t.entered[chunk], t.born[chunk]
     at = t.verbs[tier, SCORE]
     return float(as_score(at[0], at[1])(facts, t.params[tier]))
@@ -196,7 +202,7 @@ def put(t: TierTables, e: int, depth: int, chunk: int, state: int, now: int) -> 
             t.where[tier, out] = ABSENT
             row.used -= 1
             row.evicted += 1
-        t.entered[chunk] = t.latest[chunk]
+        t.entered[chunk] = t.turn[t.latest[chunk]]
         tell(t, tier, INSERT, chunk, key_of(t, tier, chunk))
         t.where[tier, chunk] = state
         row.used += 1
