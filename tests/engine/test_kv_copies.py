@@ -62,6 +62,23 @@ def test_what_one_engine_stores_in_a_pool_another_loads() -> None:
     assert apart.result().sent_for.tolist() == [0, 0] and len(apart.tiers) == 2
 
 
+def test_what_is_written_to_all_tiers_can_be_loaded_from_the_last() -> None:
+    """The prompt is in the host at 100 + 10 + 256, its four chunks follow at 10 + 32 ns each; another engine loads them.
+
+    A tier below the host has none of them when they are written through, as the host had room.
+    """
+    requests = prompts((0, [1, 2, 3, 4]), (10_000, [1, 2, 3, 4]))
+    link, card = CopyWay(10, 0.5, ("link",)), CopyWay(10, 1.0, ("card",))
+    pool = KvTier("pool", 1000, get("evict", "lru"), card, card, pool="pool")
+    hosts = [KvTier(f"host {e}", 1000, get("evict", "lru"), link, link) for e in range(2)]
+    for when, found in (("write_all", 128), ("write_through", 0)):
+        store = KvStore(tuple((host, pool) for host in hosts), 1.0, when, {"link": 0.5, "card": 1.0})
+        run = serve(requests, store, engines=2)
+        assert run.result().sent_for.tolist() == [0, found]
+    run = serve(prompts((0, [1, 2, 3, 4])), KvStore(((hosts[0], pool),), 1.0, "write_all", {"link": 0.5, "card": 1.0}))
+    assert run.now == 100 + 10 + 256 + 4 * (10 + 32)
+
+
 def test_engines_share_the_rate_of_a_remote_node() -> None:
     """Both send for the prompt at once: each has half of the node's rate, 512 ns for 128 bytes; alone it would be 256."""
     requests = prompts((0, [1, 2, 3, 4]), (10_000, [5, 6, 7, 8]), (20_000, [5, 6, 7, 8]), (20_000, [1, 2, 3, 4]))

@@ -16,7 +16,9 @@ from gpusim.policies.schedule.parts.tables import NEVER, RequestTable
 from gpusim.policies.verb_table import addresses
 from gpusim.trace.reuse import next_uses
 
-WHEN = {"write_through": t.WRITE_THROUGH, "selective": t.SELECTIVE, "write_back": t.WRITE_BACK}
+WHEN = {
+    "write_through": t.WRITE_THROUGH, "selective": t.SELECTIVE, "write_back": t.WRITE_BACK, "write_all": t.WRITE_ALL,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ class KvTier:
 class KvStore:
     """Tiers of each engine, nearest first; equal objects in two chains, and those of one pool, are one tier that both share.
 
-    when     write_through, selective (what has been computed before) or write_back (what the device gives up)
+    when     write_through, selective (what has been computed before), write_back (what the device gives up), or write_all: as
+             write_through, and what has come into a tier goes on to the next
     token    bytes of a token's keys and values that one way carries: of one GPU of a group, as all of them copy at once
     passed   of an engine and a link that copies share with its steps: how often each part of a step (`costs.PARTS`) passes it
     """

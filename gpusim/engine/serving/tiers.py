@@ -27,7 +27,8 @@ from gpusim.policies.schedule.parts.tables import NEVER, RequestTable, StepTable
 
 u1, i4, i8, f8 = np.uint8, np.int32, np.int64, np.float64
 
-NOTHING, WRITE_THROUGH, SELECTIVE, WRITE_BACK = range(4)  # when a chunk of the device goes to the nearest tier
+# When a chunk of the device goes to the nearest tier; WRITE_ALL: as WRITE_THROUGH, and on to all tiers below.
+NOTHING, WRITE_THROUGH, SELECTIVE, WRITE_BACK, WRITE_ALL = range(5)
 ABSENT, COMING, READY = range(3)  # of a chunk in a tier
 
 TIER = record(
@@ -233,6 +234,16 @@ def send(t: TierTables, kind: int, e: int, d: int, way: int, size: float, now: i
     return x
 
 
+@kernel
+def pass_on(t: TierTables, e: int, d: int, chunk: int, now: int) -> None:
+    """A chunk that has come into a tier goes on to the next one, where it is to be in all."""
+    below = t.chain[e, d + 1] if d + 1 < t.chain.shape[1] else -1
+    if t.when[0] == WRITE_ALL and below >= 0 and t.where[below, chunk] == ABSENT and put(t, e, d + 1, chunk, COMING, now):
+        hold(t, below, chunk, 1)
+        x = send(t, SINK, e, d + 1, t.down[e, d], t.bytes[1], now)
+        x.first = chunk
+
+
 @outlined
 def load(t: TierTables, requests: RequestTable, e: int, row: Any, now: int) -> int:
     """What a scheduler has sent for, (request, first token, end): copies begin; how many there are."""
@@ -272,7 +283,7 @@ def fetch(t: TierTables, e: int, row: Any, source: int, now: int) -> None:
 def offer(t: TierTables, requests: RequestTable, step: StepTable, e: int, now: int) -> None:
     """The step that is over has completed chunks: those that the nearest tier is to have are on their way."""
     piece, tier = requests.piece[0], t.chain[e, 0]
-    if tier < 0 or (t.when[0] != WRITE_THROUGH and t.when[0] != SELECTIVE):
+    if tier < 0 or t.when[0] == NOTHING or t.when[0] == WRITE_BACK:
         return
     for i in range(step.word[told.N_STEP]):
         r = step.who[i]
@@ -281,7 +292,7 @@ def offer(t: TierTables, requests: RequestTable, step: StepTable, e: int, now: i
         base = requests.start[r]
         for k in range(end - 1, first - 1, -1):
             chunk = use(t, base + k)
-            wanted = t.when[0] == WRITE_THROUGH or t.uses[chunk] > 1
+            wanted = t.when[0] != SELECTIVE or t.uses[chunk] > 1
             if wanted and t.mark[base + k] == 0 and t.where[tier, chunk] == ABSENT and put(t, e, 0, chunk, COMING, now):
                 hold(t, tier, chunk, 1)
                 t.mark[base + k] = 1
@@ -320,24 +331,27 @@ def arrive_there(t: TierTables, requests: RequestTable, way: int, now: int) -> i
     else:
         w.last, w.begins = 0, NEVER
         w.busy += now - w.since
-    t.spare[1 + t.spare[0]] = number
+    e, d, kind, tier = x.engine, x.depth, x.kind, t.chain[x.engine, x.depth]
+    r, first, end = x.request, x.first, x.end
+    t.spare[1 + t.spare[0]] = number  # what follows may take the row again
     t.spare[0] += 1
-    e, d, tier = x.engine, x.depth, t.chain[x.engine, x.depth]
-    if x.kind == SINK:
-        t.where[tier, x.first] = READY
-        hold(t, tier, x.first, -1)
+    if kind == SINK:
+        t.where[tier, first] = READY
+        hold(t, tier, first, -1)
+        pass_on(t, e, d, first, now)
         return -1
-    base, r = requests.start[x.request], x.request
-    for k in range(x.end - 1, x.first - 1, -1):
+    base = requests.start[r]
+    for k in range(end - 1, first - 1, -1):
         chunk = t.chunk[base + k]
         if t.mark[base + k] == 1 + d:
             t.mark[base + k] = 0
             hold(t, tier, chunk, -1)
-            if x.kind == STORE:
+            if kind == STORE:
                 t.where[tier, chunk] = READY
+                pass_on(t, e, d, chunk, now)
             elif d > 0 and t.where[t.chain[e, 0], chunk] == ABSENT:
                 put(t, e, 0, chunk, READY, now)  # it has come through the nearest tier, and stays there
-    if x.kind == STORE:
+    if kind == STORE:
         return -1
     t.pending[r] -= 1
     return int(r) if t.pending[r] == 0 else -1

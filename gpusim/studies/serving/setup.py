@@ -59,7 +59,7 @@ class ServiceSpec:
     replicas    how many there are; 0: as many as the machine has GPUs for
     prefill     so many of them, the first, compute prompts, which the others fetch and go on with; 0: all do both
     tiers       memories below the GPUs for keys and values, nearest first: host(64 GiB) > nvme(1 TB, s3fifo); "": none
-    when        what goes there: write_through, selective, write_back
+    when        what goes there: write_through, selective, write_back, write_all
     block       tokens of a block of the cache
     max_seqs    requests that run at once
     max_tokens  tokens of a step
