@@ -31,9 +31,8 @@ def prompts(*each: tuple[int, list[int]], output: int = 1) -> Any:
 
 def serve(requests: Any, store: KvStore, *, engines: int = 1, need: float = 0.0) -> ServiceRun:
     """Engines whose steps take 100 ns and need so much of memory, served in turn."""
-    made = [
-        Engine(f"e{i}", get("schedule", "vllm@0.33").start(requests, SMALL), linear_cost(100.0, need=need)) for i in range(engines)
-    ]
+    cost = linear_cost(100.0, need=need)
+    made = [Engine(f"e{i}", get("schedule", "vllm@0.33").start(requests, SMALL), cost) for i in range(engines)]
     run = ServiceRun(requests, made, store=store, routing="round_robin")
     assert run.advance() == t.FINISHED
     return run

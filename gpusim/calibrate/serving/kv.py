@@ -1,8 +1,8 @@
 """Keys and values below the GPU as others published them: prefix caches, loads, tiers; what is said here, and what is not.
 
-    load MACHINE     bandwidth at which a prefix loads as fast as it is computed, by the paper's formula and by the modelled step
-    infinite, share, most, nodes TRACE    what caches of given sizes find in a trace, as an independent count does
-    rounds           conversations in rounds, on one GPU with a chain of tiers
+    load      bandwidth at which a prefix loads as fast as it is computed, by the paper's formula and by the modelled step
+    infinite, share, most, nodes    what caches of given sizes find in a trace, as an independent count does
+    rounds    conversations in rounds, on one GPU with a chain of tiers
 Nothing is fitted.
 """
 
@@ -20,8 +20,8 @@ import numpy as np
 from gpusim.base.errors import GpusimError
 from gpusim.base.yaml import find
 from gpusim.engine.serving.hit_rates import hit_rate
-from gpusim.machine.topology import build
 from gpusim.machine.serving.build import step_times
+from gpusim.machine.topology import build
 from gpusim.policies.registry import get
 from gpusim.policies.schedule.parts.running import request_table
 from gpusim.policies.schedule.parts.tables import RequestTable
@@ -81,7 +81,8 @@ def table() -> str:
         lines.append(f"| {row.source} | {row.metric} | {row.conditions} | {row.value:g}{gap}{row.unit} | {said} | {why} |")
     loads = {name: least_bandwidth(name) for name in ("dgx-a100", "hgx-h100")}
     said = " and ".join(f"{found.modelled:.2g} GB/s on {name} ({found.step_ns / 1e6:,.0f} ms)" for name, found in loads.items())
-    return "\n".join([*lines, "", f"With modelled steps instead of the vendor's peak a prefix of 8,192 tokens pays from {said} on."])
+    pays = f"With modelled steps instead of the vendor's peak a prefix of 8,192 tokens pays from {said} on."
+    return "\n".join([*lines, "", pays])
 
 
 def _said(case: list[str]) -> float:

@@ -42,8 +42,10 @@ def verb(
     slo: Annotated[str, typer.Option(help="Objectives: 'ttft 500 ms, tpot 50 ms'.")] = "",
     find: Annotated[str, typer.Option(help="rate: the largest; gpus: the fewest; kv_tier: the smallest of --tiers.")] = "",
     attainment: Annotated[float, typer.Option(help="Share of the requests that have to meet them.", min=0.0, max=1.0)] = 0.9,
-    tiers: Annotated[str, typer.Option(help="Memories below for keys and values: 'host(64 GiB) > nvme(1 TB, s3fifo)'.")] = "",
-    when: Annotated[str, typer.Option(help="What goes there: write_through, selective, write_back, write_all.")] = "write_through",
+    tiers: Annotated[str, typer.Option(help="Memories below for keys and values: 'host(64 GiB, fp8) > remote(1 TB)'.")] = "",
+    when: Annotated[
+        str, typer.Option(help="What goes there: write_through, selective, write_back, write_all.")
+    ] = "write_through",
     offload: Annotated[str, typer.Option(help="Weights below the GPU: 'split(layers=20)', 'stream(layers=20)'.")] = "",
     lora: Annotated[str, typer.Option(help="Adapters: 'rank=16, max_loras=8, max_cpu_loras=64'.")] = "",
     weights: Annotated[str, typer.Option(help="Type of the weights: bf16, fp8.")] = "bf16",

@@ -12,7 +12,7 @@ from numba import types
 
 from gpusim.base.compiled import entry, function_at, kernel, outlined
 from gpusim.engine.clock import links, sharing
-from gpusim.engine.serving import pool, slowing, tiers
+from gpusim.engine.serving import managed, pool, slowing, tiers
 from gpusim.engine.serving.pool import pool_at
 from gpusim.engine.serving.pooled import choose_in_pool, end_trip, hand_on, leave_pool, promise
 from gpusim.engine.serving.tables import (
@@ -207,6 +207,8 @@ def end_requests(s: Service, e: int, step: StepTable) -> None:
             continue
         if pooled:
             leave_pool(s, r)
+        if tiers_at(s.tiers[0]).managed[0]:
+            managed.finish(tiers_at(s.tiers[0]), requests_at(s.chunked[0]), e, r)
         s.outcome[r].ended = s.clock[0].now
         s.course[0].in_flight -= 1
         if step.status[r] == told.REJECTED:
@@ -228,8 +230,11 @@ def end_step(s: Service, e: int) -> None:
     slowing.changed(s)
     engine.woken = 1
     call(s, e, V_OVER, 0)
-    step = step_at(engine.step)
-    tiers.offer(tiers_at(s.tiers[0]), requests_at(s.requests[0]), step, e, now)
+    step, below = step_at(engine.step), tiers_at(s.tiers[0])
+    if below.managed[0]:
+        managed.send_off(below, requests_at(s.chunked[0]), step, e, now)
+    else:
+        tiers.offer(below, requests_at(s.chunked[0]), step, e, now)
     give_tokens(s, e, step)
     end_requests(s, e, step)
     if s.course[0].routing == MIXED_POOL and step.word[told.N_RUNNING] + step.word[told.N_WAITING] == 0:
@@ -256,7 +261,11 @@ def end_copy(s: Service) -> None:
     if way == slowing.OWN:
         s.engine[process].ends = s.clock[0].now
         return
-    r = tiers.arrive_there(tiers_at(s.tiers[0]), requests_at(s.requests[0]), way, s.clock[0].now)
+    t, requests = tiers_at(s.tiers[0]), requests_at(s.chunked[0])
+    if t.managed[0]:
+        r = managed.arrive_there(t, requests, way, s.clock[0].now)
+    else:
+        r = tiers.arrive_there(t, requests, way, s.clock[0].now)
     if r >= 0:
         has_come(s, r)
 
@@ -283,6 +292,15 @@ def owe_swaps(engine: Any, step: StepTable) -> None:
 
 
 @kernel
+def find_below(s: Service, t: tiers.TierTables, e: int, r: int, there: int) -> int:
+    """Leading tokens of the request that the device, which has `there`, and its tiers have."""
+    chunks = requests_at(s.chunked[0])
+    if t.managed[0]:
+        return int(managed.look_up(t, chunks, e, r, there))
+    return int(tiers.look_up(t, chunks, e, r, there))
+
+
+@kernel
 def begin_step(s: Service, e: int) -> int:
     """Engine e, which stands still, begins its next step if anything can run; GOES_ON, or why Python is needed."""
     engine, now = s.engine[e], s.clock[0].now
@@ -293,7 +311,7 @@ def begin_step(s: Service, e: int) -> int:
         if engine.role == DECODE:
             step.below[asked] = max(requests.prompt[asked], step.word[told.ON_DEVICE])
         else:
-            step.below[asked] = tiers.look_up(below, requests, e, asked, step.word[told.ON_DEVICE])
+            step.below[asked] = find_below(s, below, e, asked, step.word[told.ON_DEVICE])
         rows = call(s, e, V_COMPOSE, 0)
     if rows == told.ASK:
         s.course[0].asking = 1 + e
@@ -303,14 +321,20 @@ def begin_step(s: Service, e: int) -> int:
     engine.woken, engine.wakes = 0, NEVER
     owe_swaps(engine, step)
     end_requests(s, e, step)
-    tiers.save(below, requests, step, e, engine.each, now)
+    chunks = requests_at(s.chunked[0])
+    if below.managed[0] and rows > 0:
+        managed.reserve(below, chunks, step, e)
+    elif below.managed[0] == 0:
+        tiers.save(below, chunks, step, e, engine.each, now)
     for i in range(step.word[told.N_LOADS]):
         r = step.load[i, 0]
         s.outcome[r].sent_for += step.load[i, 2] - step.load[i, 1]
         note(s, SENT_FOR, r, e, step.load[i, 2] - step.load[i, 1])
         if engine.role == DECODE:
             tiers.fetch(below, e, step.load[i], s.outcome[r].prefilled, now)
-        elif tiers.load(below, requests, e, step.load[i], now) == 0:
+        elif below.managed[0]:
+            managed.load(below, chunks, e, step.load[i], now)
+        elif tiers.load(below, chunks, e, step.load[i], now) == 0:
             has_come(s, r)
     for i in range(step.word[told.N_PREEMPTED]):
         s.outcome[step.preempted[i]].stopped = 1
@@ -327,7 +351,7 @@ def begin_step(s: Service, e: int) -> int:
         x = s.outcome[step.who[i]]
         if x.admitted == NEVER:
             x.admitted = now
-            if x.sent_for == 0:
+            if x.sent_for == 0 and below.managed[0] == 0:
                 tiers.use_leading(below, requests, e, step.who[i], step.before[i])
             note(s, ADMITTED, step.who[i], e, step.cached[step.who[i]])
         elif x.stopped == 1:

@@ -15,7 +15,7 @@ from gpusim.engine.serving import tables as t
 from gpusim.engine.serving.costs import StepCost
 from gpusim.engine.serving.loop import serve_until
 from gpusim.engine.serving.pool import POOL, PROMPTS, TOKENS, MixedPool, pool_tables
-from gpusim.engine.serving.tiering import KvStore, tier_tables
+from gpusim.engine.serving.tiering import KvStore, chunked, placed_managers, tier_tables
 from gpusim.engine.serving.tiers import TIERS
 from gpusim.engine.state import LINK
 from gpusim.policies.schedule.parts import tables as told
@@ -75,8 +75,11 @@ class ServiceRun:
         verbs = np.stack([engine.scheduler.verbs for engine in engines])
         self._placed = Placed(requests, REQUESTS)
         gaps = t.PER_OCTAVE * t.OCTAVES
-        self.below, links, route = tier_tables(requests, store, len(engines))
-        self._below = Placed(self.below, TIERS)
+        manager = store.manager if store is not None else None
+        self.chunked = requests if manager is None else chunked(requests, manager.chunk)
+        self._placed_chunked = Placed(self.chunked, REQUESTS)
+        self.below, links, route = tier_tables(self.chunked, store, len(engines))
+        self._below, self._managers = Placed(self.below, TIERS), placed_managers(self.below, store)
         self.tiers = store.tiers if store is not None else ()
         room = [engine.scheduler.limits.blocks * engine.scheduler.limits.block_size for engine in engines]
         homes = [TOKENS if engine.role == "decode" else PROMPTS for engine in engines]
@@ -91,7 +94,7 @@ class ServiceRun:
             pool=np.array([self._placed_pool.address], np.int64),
             engine=table(len(engines), t.ENGINE), verbs=verbs, outcome=table(n, t.OUTCOME),
             cost=np.array([engine.cost.address for engine in engines], np.int64),
-            requests=np.array([self._placed.address], np.int64),
+            requests=np.array([self._placed.address], np.int64), chunked=np.array([self._placed_chunked.address], np.int64),
             leaving=leaving[np.argsort(requests.leaves[leaving], kind="stable")].astype(np.int64),
             samples=table(len(engines) * ROWS, t.SAMPLE),
         )  # fmt: skip

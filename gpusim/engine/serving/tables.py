@@ -120,7 +120,8 @@ class Service(NamedTuple):
     times: Annotated[Any, i8, "shared", PARTS]  # how often each part of a step passes the link
     full: Annotated[Any, f8, "links"]           # rates of links; in `link`, less what steps take that are under way
     sharers: Annotated[Any, i8, "links"]        # copies, and engines with steps under way
-    requests: Annotated[Any, i8, 1]             # address of the RequestTable
+    requests: Annotated[Any, i8, 1]             # address of the RequestTable, and of the same in chunks of the tiers
+    chunked: Annotated[Any, i8, 1]
     leaving: Annotated[Any, i8, "leaving"]      # requests whose clients go away, in order of time
     tiers: Annotated[Any, i8, 1]                # address of the TierTables
     pool: Annotated[Any, i8, 1]                 # address of the PoolTables

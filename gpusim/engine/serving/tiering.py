@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from gpusim.base.compiled import Placed
 from gpusim.base.errors import GpusimError
 from gpusim.base.tables import filled, table
 from gpusim.engine.serving import tiers as t
 from gpusim.policies.forms import EvictPolicy
+from gpusim.policies.schedule.parts.managers import CHUNKS, HostManager
+from gpusim.policies.schedule.parts.offload import OWN
 from gpusim.policies.schedule.parts.tables import NEVER, RequestTable
 from gpusim.policies.verb_table import addresses
 from gpusim.trace.reuse import next_uses
@@ -19,6 +22,9 @@ from gpusim.trace.reuse import next_uses
 WHEN = {
     "write_through": t.WRITE_THROUGH, "selective": t.SELECTIVE, "write_back": t.WRITE_BACK, "write_all": t.WRITE_ALL,
 }  # fmt: skip
+
+
+MOST_STORES = 1 << 20  # that an engine's manager has under way
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ class KvTier:
     """A memory below the device.
 
     capacity  bytes
-    evict     which of its chunks leaves; time is the place among all uses of chunks, so it may foresee
+    evict     which of its chunks leaves; time is the place among all uses of chunks, so it may foresee; or an engine's manager
     into      from the device, or from the tier above when it is not the nearest; out_of: to the device
     ratio     bytes of keys and values for each byte that lies here
     pool      a name: tiers of one name are one memory, to which each chain has ways of its own
@@ -47,7 +53,7 @@ class KvTier:
 
     name: str
     capacity: int
-    evict: EvictPolicy
+    evict: EvictPolicy | HostManager
     into: CopyWay
     out_of: CopyWay
     ratio: float = 1.0
@@ -72,6 +78,18 @@ class KvStore:
     passed: Mapping[tuple[int, str], tuple[int, ...]] = field(default_factory=dict)
 
     @property
+    def manager(self) -> HostManager | None:
+        """The engine's manager that the tiers have, all the same one; GpusimError where it is not alone."""
+        found = {tier.evict if isinstance(tier.evict, HostManager) else None for tier in self.tiers}
+        if found <= {None}:
+            return None
+        if len(found) > 1 or max(map(len, self.chains)) > 1 or any(tier.pool for tier in self.tiers):
+            raise GpusimError("an engine's manager has one memory of its own", hint="host(64 GiB, vllm_lru@0.33)")
+        if self.when != "write_through":
+            raise GpusimError(f"an engine's manager stores what is computed, not '{self.when}'", hint="--when write_through")
+        return found.pop()
+
+    @property
     def tiers(self) -> tuple[KvTier, ...]:
         """Each memory once; of a pool the tier of the first chain that has it."""
         found: dict[Any, KvTier] = {}
@@ -84,6 +102,27 @@ class KvStore:
 def dense(requests: RequestTable) -> RequestTable:
     """The same requests with identities from 0 on, without gaps."""
     return requests._replace(identity=np.unique(requests.identity, return_inverse=True)[1].astype(np.int64))
+
+
+def chunked(requests: RequestTable, tokens: int) -> RequestTable:
+    """The same requests with identities of chunks of so many tokens, the whole ones of a prompt.
+
+    GpusimError where such chunks and the pieces that are known do not divide each other.
+    """
+    piece = int(requests.piece[0])
+    if piece == tokens or not requests.identity.size:
+        return requests._replace(piece=np.array([tokens], np.int64))
+    if max(piece, tokens) % min(piece, tokens):
+        said = f"what requests have in common is known in pieces of {piece} tokens, which chunks of {tokens} do not divide"
+        raise GpusimError(said, hint=f"chunk={piece}")
+    count = requests.known // tokens
+    start = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
+    within = np.arange(start[-1]) - np.repeat(start[:-1], count)
+    last = ((within + 1) * tokens - 1) // piece  # the piece in which a chunk ends: equal ones are equal up to there
+    identity = requests.identity[np.repeat(requests.start[:-1], count) + last]
+    if tokens < piece:
+        identity = identity * (piece // tokens) + within % (piece // tokens)
+    return dense(requests._replace(start=start, identity=identity, piece=np.array([tokens], np.int64), known=count * tokens))
 
 
 def tier_tables(requests: RequestTable, store: KvStore | None, engines: int) -> tuple[t.TierTables, dict[str, int], Any]:
@@ -99,14 +138,19 @@ def tier_tables(requests: RequestTable, store: KvStore | None, engines: int) -> 
     lengths["pieces"] = max(1, requests.identity.size)
     count = 1 + len(requests.arrival) * (depth + 1)
     count = count + chunks * (len(rows) + 1) if rows else count if store is not None else 1
+    manager = store.manager if store is not None else None
+    if manager is not None:
+        chunks, count = 1, 1 + 2 * len(requests.arrival) + min(requests.identity.size, MOST_STORES)
+        lengths["memory"] = requests.identity.size + OWN * len(requests.arrival)
     lengths |= {"chunks": chunks if rows else 1, "transfers": count, "spare": count + 1}
     size = store.token * piece if store is not None else 1.0
     room = [int(tier.capacity * tier.ratio // size) for tier in rows]
-    states = [tier.evict.state(chunks, most, tier.evict.params, 0) for tier, most in zip(rows, room, strict=True)]
+    policies = [tier.evict for tier in rows if isinstance(tier.evict, EvictPolicy)]
+    states = [evict.state(chunks, most, evict.params, 0) for evict, most in zip(policies, room, strict=False)]
     made = filled(
         t.TierTables, lengths, way=table(0, t.WAY), chunk=requests.identity.astype(np.int32),
         state=_stacked([s for s, _ in states], np.int64), keys=_stacked([x for _, x in states], np.float64),
-        params=_stacked([tier.evict.params for tier in rows], np.float64),
+        params=_stacked([evict.params for evict in policies], np.float64),
     )  # fmt: skip
     for name in ("chain", "into", "out_of", "down"):
         getattr(made, name)[:] = -1
@@ -114,16 +158,18 @@ def tier_tables(requests: RequestTable, store: KvStore | None, engines: int) -> 
     if store is None:
         return made, {}, np.zeros(1, np.int64)
     made.bytes[:], made.when[0] = (store.token, size), WHEN[store.when]
-    made.next_use[:] = _next_places(requests.identity)
-    within = np.arange(requests.identity.size) - np.repeat(requests.start[:-1], np.diff(requests.start))
-    made.turn[:] = np.repeat(requests.start[:-1] + requests.start[1:] - 1, np.diff(requests.start)) - np.arange(within.size)
-    made.depth[requests.identity] = within * piece
+    if manager is None:
+        _foresee(made, requests)
+    else:
+        made.managed[0] = manager.kind
     for i, tier in enumerate(rows):
-        evict = tier.evict
+        made.tier[i]["capacity"], evict = room[i], tier.evict
+        if isinstance(evict, HostManager):
+            continue
         if evict.form not in ("none", "ordered", "score"):
             raise evict.error(f"cannot manage a tier of a service: it needs the timed engine (form '{evict.form}')")
         row = made.tier[i]
-        row["capacity"], row["scored"] = room[i], evict.form == "score"
+        row["scored"] = evict.form == "score"
         row["reload"] = tier.out_of.latency + size * tier.out_of.wire / tier.out_of.rate
         made.verbs[i] = addresses(t.TierVerbs(evict.insert, evict.touch, evict.remove, evict.victim, evict.score))
     for e, chain in enumerate(chains):
@@ -137,6 +183,25 @@ def tier_tables(requests: RequestTable, store: KvStore | None, engines: int) -> 
         made.hand[source, e] = len(ways)
         ways.append(way)
     return _routed(made, ways, store.rates)
+
+
+def _foresee(made: t.TierTables, requests: RequestTable) -> None:
+    """When chunks are used, when next, and how deep they are in their prompts."""
+    made.next_use[:] = _next_places(requests.identity)
+    lengths = np.diff(requests.start)
+    within = np.arange(requests.identity.size) - np.repeat(requests.start[:-1], lengths)
+    made.turn[:] = np.repeat(requests.start[:-1] + requests.start[1:] - 1, lengths) - np.arange(within.size)
+    made.depth[requests.identity] = within * int(requests.piece[0])
+
+
+def placed_managers(made: t.TierTables, store: KvStore | None) -> list[Placed]:
+    """The tables of engines' managers, whose addresses are entered; they live as long as these."""
+    kept: list[Placed] = []
+    for i, tier in enumerate(store.tiers if store is not None else ()):
+        if isinstance(tier.evict, HostManager):
+            kept += [Placed(each, CHUNKS) for each in tier.evict.tables(int(made.tier[i]["capacity"]))]
+            made.manager[i], made.counts[i] = kept[-2].address, kept[-1].address
+    return kept
 
 
 def _stacked(rows: Sequence[Any], dtype: Any) -> Any:

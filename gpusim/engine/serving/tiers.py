@@ -87,6 +87,13 @@ class TierTables(NamedTuple):
     verbs: Annotated[Any, i8, "T", 5, 2]         # insert, touch, remove, victim, score
     params: Annotated[Any, f8, "T", "parameters"]
     facts: Annotated[Any, f8, len(contract.FACTS)]
+    managed: Annotated[Any, i8, 1]               # 0, or whose manager has the tiers: `policies.schedule.parts.managers`
+    manager: Annotated[Any, i8, "T"]             # of each tier addresses of its ChunkTable, and of the one that counts offers
+    counts: Annotated[Any, i8, "T"]
+    own: Annotated[Any, i8, "memory"]            # what a manager remembers of each request
+    offered: Annotated[Any, i8, "n"]             # chunks of a request that have been offered; before the step under way
+    begun: Annotated[Any, i8, "n"]
+    freed: Annotated[Any, i8, 1]
 
 
 class TierVerbs(NamedTuple):
@@ -318,9 +325,9 @@ def save(t: TierTables, requests: RequestTable, step: StepTable, e: int, each: i
             x.first = chunk
 
 
-@outlined
-def arrive_there(t: TierTables, requests: RequestTable, way: int, now: int) -> int:
-    """The first copy of a way has ended, and the next one begins; the request that has all it waited for, -1: none."""
+@kernel
+def pop(t: TierTables, way: int, now: int) -> Any:
+    """The first copy of a way has ended, and the next one begins: (kind, engine, depth, request, first, end) of the former."""
     w = t.way[way]
     number = w.first - 1
     x = t.transfer[number]
@@ -331,16 +338,21 @@ def arrive_there(t: TierTables, requests: RequestTable, way: int, now: int) -> i
     else:
         w.last, w.begins = 0, NEVER
         w.busy += now - w.since
-    e, d, kind, tier = x.engine, x.depth, x.kind, t.chain[x.engine, x.depth]
-    r, first, end = x.request, x.first, x.end
     t.spare[1 + t.spare[0]] = number  # what follows may take the row again
     t.spare[0] += 1
+    return x.kind, x.engine, x.depth, x.request, x.first, x.end
+
+
+@outlined
+def arrive_there(t: TierTables, requests: RequestTable, way: int, now: int) -> int:
+    """The first copy of a way has ended, and the next one begins; the request that has all it waited for, -1: none."""
+    kind, e, d, r, first, end = pop(t, way, now)
+    tier, base = t.chain[e, d], requests.start[r]
     if kind == SINK:
         t.where[tier, first] = READY
         hold(t, tier, first, -1)
         pass_on(t, e, d, first, now)
         return -1
-    base = requests.start[r]
     for k in range(end - 1, first - 1, -1):
         chunk = t.chunk[base + k]
         if t.mark[base + k] == 1 + d:

@@ -19,7 +19,10 @@ from gpusim.programs.serving.llm_requests import read_requests
 
 
 def requests_of(word: str, count: int | None = None) -> RequestTable:
-    """What the word says, the name of shipped requests or a file; of these at most `count`.  Raises GpusimError, TraceError with file:line."""
+    """What the word says: drawn ones, the name of shipped ones, or a file; of these two at most `count`.
+
+    Raises GpusimError, TraceError with file:line.
+    """
     made = drawn(word)
     if made is not None:
         return made

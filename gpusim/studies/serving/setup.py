@@ -25,6 +25,7 @@ from gpusim.machine.serving.shape import ServedModel
 from gpusim.machine.topology import build
 from gpusim.machine.topology.topology import Topology
 from gpusim.policies.registry import of
+from gpusim.policies.schedule.parts.managers import is_manager, manager_of
 from gpusim.policies.schedule.parts.running import EngineLimits
 from gpusim.policies.schedule.parts.tables import RequestTable
 from gpusim.programs.zoo.served import served
@@ -207,7 +208,9 @@ class PreparedService:
 
     def _tiers(self) -> TierMaker:
         words = tiers_of(self.spec.tiers) if self.spec.tiers else []
-        return TierMaker(self.topology, self.model, words, {w.policy: self.spec.policy("evict", w.policy) for w in words})
+        names = {word.policy for word in words}
+        found = {name: manager_of(name) if is_manager(name) else self.spec.policy("evict", name) for name in names}
+        return TierMaker(self.topology, self.model, words, found)
 
 
 def prepare(spec: ServiceSpec) -> PreparedService:
@@ -230,7 +233,7 @@ def prepare(spec: ServiceSpec) -> PreparedService:
     )  # fmt: skip
     times = given_step_times(spec.step_times) if spec.step_times else times_of(model)
     _check_routing(spec, name)
-    _check_split(spec, name, count)
+    _check_split(spec, name, count, scheduler.new_asked is not None)
     check_adapters(name, lora_of(spec.lora))
     beside = {"tiers": spec.tiers, "prefill": spec.prefill, "adapters": spec.lora, "given step times": spec.step_times}
     if spec.offload.lstrip().startswith("flexgen"):
@@ -259,12 +262,20 @@ def _check_routing(spec: ServiceSpec, engine: str) -> None:
         raise GpusimError(f"'{engine}' hands prompts over within a mixed pool", hint=f"--routing {POOL}")
 
 
-def _check_split(spec: ServiceSpec, engine: str, replicas: int) -> None:
+_NO_TIERS = {
+    "sglang": ": HiCache writes and loads whole nodes of the radix tree, by its own rules",
+    "vllm@0.9": ": its first scheduler swaps what it preempts, and keeps no other blocks in host memory",
+}
+"""Why, of engines that people would look for tiers with."""
+
+
+def _check_split(spec: ServiceSpec, engine: str, replicas: int, own: bool) -> None:
     """What needs a scheduler that waits for keys and values.  Raises GpusimError."""
     handed = spec.prefill if spec.routing != POOL else 0
     for asked, what in ((spec.tiers, "tiers"), (handed, "prompts that come from another engine")):
-        if asked and engine not in WAITS:
-            raise GpusimError(f"{what} are not modelled with '{engine}'", hint=f"they are with {join(WAITS)}")
+        if asked and engine not in WAITS and not own:
+            why = next((why for name, why in _NO_TIERS.items() if engine.startswith(name)), "")
+            raise GpusimError(f"{what} are not modelled with '{engine}'{why}", hint=f"they are with {join(WAITS)}")
     if spec.prefill >= max(replicas, 1) and spec.prefill:
         raise GpusimError(f"{spec.prefill} of {replicas} replicas compute prompts: none is left to go on with them")
     if spec.prefill and spec.tiers:

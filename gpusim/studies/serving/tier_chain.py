@@ -16,6 +16,7 @@ from gpusim.machine.serving.shape import ServedModel
 from gpusim.machine.topology import transfers
 from gpusim.machine.topology.topology import Topology
 from gpusim.policies.forms import EvictPolicy
+from gpusim.policies.schedule.parts.managers import HostManager
 from gpusim.studies.serving.tier_words import PRIVATE, RDMA, TierWord
 from gpusim.studies.serving.ways import of_group, remote_ways, socket_of, way
 
@@ -32,7 +33,7 @@ class TierMaker:
     machine: Topology
     model: ServedModel
     words: Sequence[TierWord]
-    policies: Mapping[str, EvictPolicy]  # by name
+    policies: Mapping[str, EvictPolicy | HostManager]  # by name
     rates: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
