@@ -4,7 +4,6 @@
     intervals   the shipped intervals, from the errors that were kept
     score       simulate the published runs (--held-out: the other half), and keep that
     transfers   published transfers of keys and values, small ones fitted, large ones said
-    kv          prefix caches, loads and tiers as published; MOONCAKE_TRACES names the folder of the traces that do not ship
     splitwise   published runs of SplitwiseSim (--runs, or the variable SPLITWISE_RUNS), request by request
     page        the tables of the documents, of what was kept
 """
@@ -16,7 +15,7 @@ import os
 from pathlib import Path
 
 from gpusim.base.errors import GpusimError
-from gpusim.calibrate.serving import kv, operators, runs, splitwise, transfers
+from gpusim.calibrate.serving import operators, runs, splitwise, transfers
 from gpusim.calibrate.serving.cases import shipped
 from gpusim.calibrate.serving.closed_loop import simulated
 from gpusim.calibrate.serving.page import RUN_HEAD, page, run_row, summary
@@ -27,7 +26,7 @@ def main() -> None:
     """Print the tables."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="python -m gpusim.calibrate.serving", description=__doc__, formatter_class=form)
-    parser.add_argument("what", choices=["operators", "intervals", "score", "transfers", "kv", "splitwise", "page"])
+    parser.add_argument("what", choices=["operators", "intervals", "score", "transfers", "splitwise", "page"])
     parser.add_argument("--held-out", action="store_true", help="the half that was drawn by name, scored once at the end")
     parser.add_argument("--only", default="", help="runs whose name contains this")
     parser.add_argument("--tables", type=Path, help="systems/data of aiconfigurator, when not that of the installed package")
@@ -38,8 +37,6 @@ def main() -> None:
         print(page(operators.read(), runs.read()))
     elif asked.what == "transfers":
         print(transfers.table())
-    elif asked.what == "kv":
-        print(kv.table())
     elif asked.what == "splitwise":
         print(splitwise.table(asked.runs or Path(os.environ.get("SPLITWISE_RUNS", "SPLITWISE_RUNS"))))
     elif asked.what == "intervals":

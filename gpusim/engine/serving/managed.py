@@ -3,7 +3,7 @@
 The manager decides what is found, stored and evicted; the copies are those of `tiers`.  As the connectors have it:
 
     look_up   vLLM 0.11 makes all chunks of the request recent; at least one chunk more than the device has is loaded
-    reserve   a step has been composed: chunks that it completes are offered, all that are new of a request or none (vLLM), or one
+    reserve   a step has been composed: chunks that it completes are offered, all new ones of a request or none (vLLM), or one
               by one (LMCache)
     send_off  the step is over: one copy for each request
     finish    the request is over, which vLLM 0.33 tells its manager

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from gpusim.api.serving import serve
-from gpusim.calibrate.serving import kv
+from gpusim.studies.serving import kv_published as kv
 
 
 @pytest.mark.formulas

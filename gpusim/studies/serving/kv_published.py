@@ -30,7 +30,7 @@ from gpusim.programs.zoo.served import served
 from gpusim.results.served import Served
 from gpusim.studies.serving.setup import ServiceSpec, prepare
 
-DATA = Path(__file__).parent.parent / "data" / "kv_published.csv"
+DATA = Path(__file__).parents[2] / "calibrate" / "data" / "kv_published.csv"
 TOKENS = 3_000_000  # of a node's cache
 CLIENTS, ROUNDS, NEW, AT_ONCE = 20, 10, 4096, 4
 CHAINS = {
@@ -210,3 +210,7 @@ def round_of(served_: Served, number: int) -> tuple[float, float]:
     own = slice((number - 1) * CLIENTS, number * CLIENTS)
     found = (served_.cached[own] + 0.0).sum() / served_.prompt[own].sum()
     return float(np.nanmean(served_.ttft_ns()[own])) / 1e9, float(found)
+
+
+if __name__ == "__main__":
+    print(table())
