@@ -124,9 +124,27 @@ def experts() -> Any:
     return draw(asked, [row for row in (point.row() for point in points) if TOKEN in row])
 
 
+def kv_policies() -> Any:
+    """Caches of keys and values under Mooncake's conversations."""
+    from gpusim.programs.serving.requests import requests_of
+    from gpusim.show.kv_tiers import draw, found_by_size
+
+    question = "Which chunks should leave a cache of keys and values first?"
+    return draw(found_by_size(requests_of("mooncake-conversation")), question)
+
+
+def kv_mooncake() -> Any:
+    """`gpusim serve kv_mooncake`."""
+    from gpusim.api.serving import serve_question
+    from gpusim.show.kv_tiers import draw_question
+
+    asked, rows = serve_question("kv_mooncake")
+    return draw_question(asked.question, "tiers", rows)
+
+
 VERBS: dict[str, Callable[[], Any]] = {
     "fit": fit, "experts": experts, "heap": heap, "held_over_time": held_over_time, "swimlane": swimlane,
-    "durations": durations,
+    "durations": durations, "kv_policies": kv_policies, "kv_mooncake": kv_mooncake,
 }  # fmt: skip
 # Figures that a script of their own writes together with the tables of a document: they are as new as these tables are.
 SCRIPTS = {

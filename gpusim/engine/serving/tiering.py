@@ -187,6 +187,8 @@ def tier_tables(requests: RequestTable, store: KvStore | None, engines: int) -> 
 
 def _foresee(made: t.TierTables, requests: RequestTable) -> None:
     """When chunks are used, when next, and how deep they are in their prompts."""
+    if not requests.identity.size:
+        return
     made.next_use[:] = _next_places(requests.identity)
     lengths = np.diff(requests.start)
     within = np.arange(requests.identity.size) - np.repeat(requests.start[:-1], lengths)
