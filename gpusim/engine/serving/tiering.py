@@ -187,13 +187,14 @@ def tier_tables(requests: RequestTable, store: KvStore | None, engines: int) -> 
 
 def _foresee(made: t.TierTables, requests: RequestTable) -> None:
     """When chunks are used, when next, and how deep they are in their prompts."""
-    if not requests.identity.size:
+    starts, lengths = requests.start[:-1], np.diff(requests.start)
+    count = int(requests.start[-1])
+    if not count:
         return
     made.next_use[:] = _next_places(requests.identity)
-    lengths = np.diff(requests.start)
-    within = np.arange(requests.identity.size) - np.repeat(requests.start[:-1], lengths)
-    made.turn[:] = np.repeat(requests.start[:-1] + requests.start[1:] - 1, lengths) - np.arange(within.size)
-    made.depth[requests.identity] = within * int(requests.piece[0])
+    within = np.arange(count) - np.repeat(starts, lengths)
+    made.turn[:count] = np.repeat(starts + requests.start[1:] - 1, lengths) - np.arange(count)
+    made.depth[requests.identity[:count]] = within * int(requests.piece[0])
 
 
 def placed_managers(made: t.TierTables, store: KvStore | None) -> list[Placed]:
