@@ -177,6 +177,8 @@ def _served(found: ServingAnswer, numbers: dict[str, float]) -> list[str]:
         said.append(found.service.offload.said(found.times))
     if numbers["tier_share"] > 0:
         said.append(f"{numbers['tier_share']:.1%} of the prompts' tokens come from memories below, or from other GPUs.")
+    if numbers["slowed_share"] >= 0.001:
+        said.append(f"Copies make steps {numbers['slowed_share']:.1%} longer.")
     return said
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.base.errors import GpusimError
+from gpusim.base.errors import GpusimError, suggest
 from gpusim.base.text import join
 from gpusim.base.units import show_bytes
 from gpusim.engine.serving.adapters import AdaptedCost
@@ -20,12 +20,14 @@ from gpusim.engine.serving.tiering import WHEN, KvStore, dense
 from gpusim.machine.serving import step as steps
 from gpusim.machine.serving.adapters import AdapterShape, adapter_times
 from gpusim.machine.serving.build import ServedStepTimes, step_times
+from gpusim.machine.serving.codecs import CODECS
 from gpusim.machine.serving.given import GivenStepTimes, given_step_times
 from gpusim.machine.serving.shape import ServedModel
 from gpusim.machine.topology import build
 from gpusim.machine.topology.topology import Topology
+from gpusim.policies.forms import EvictPolicy
 from gpusim.policies.registry import of
-from gpusim.policies.schedule.parts.managers import is_manager, manager_of
+from gpusim.policies.schedule.parts.managers import MANAGERS, HostManager, is_manager, manager_of
 from gpusim.policies.schedule.parts.running import EngineLimits
 from gpusim.policies.schedule.parts.tables import RequestTable
 from gpusim.programs.zoo.served import served
@@ -208,9 +210,20 @@ class PreparedService:
 
     def _tiers(self) -> TierMaker:
         words = tiers_of(self.spec.tiers) if self.spec.tiers else []
-        names = {word.policy for word in words}
-        found = {name: manager_of(name) if is_manager(name) else self.spec.policy("evict", name) for name in names}
-        return TierMaker(self.topology, self.model, words, found)
+        return TierMaker(self.topology, self.model, words, {word.policy: self._keeper(word.policy) for word in words})
+
+    def _keeper(self, word: str) -> EvictPolicy | HostManager:
+        """What decides which chunks a tier keeps."""
+        if is_manager(word):
+            return manager_of(word)
+        name, known = word.partition("(")[0].strip(), [entry.name for entry in of(*self.spec.use).entries("evict")]
+        if name not in known:
+            raise GpusimError(
+                f"'{word}' is neither an evict policy nor a codec of keys and values",
+                hint=suggest(name, (*known, *CODECS, *MANAGERS)) or f"gpusim policies evict; codecs: {join(CODECS)}",
+            )
+        found: EvictPolicy = self.spec.policy("evict", word)
+        return found
 
 
 def prepare(spec: ServiceSpec) -> PreparedService:
