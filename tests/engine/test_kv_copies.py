@@ -29,11 +29,11 @@ def prompts(*each: tuple[int, list[int]], output: int = 1) -> Any:
     ))  # fmt: skip
 
 
-def serve(requests: Any, store: KvStore, *, engines: int = 1, need: float = 0.0) -> ServiceRun:
+def serve(requests: Any, store: KvStore, *, engines: int = 1, need: float = 0.0, log: bool = False) -> ServiceRun:
     """Engines whose steps take 100 ns and need so much of memory, served in turn."""
     cost = linear_cost(100.0, need=need)
     made = [Engine(f"e{i}", get("schedule", "vllm@0.33").start(requests, SMALL), cost) for i in range(engines)]
-    run = ServiceRun(requests, made, store=store, routing="round_robin")
+    run = ServiceRun(requests, made, store=store, routing="round_robin", log=log)
     assert run.advance() == t.FINISHED
     return run
 
@@ -127,6 +127,13 @@ def test_a_copy_slows_steps_that_need_the_memory() -> None:
     assert (served.first[0], served.last[0]) == (100, 396 + 200)
     assert served.engines[0].slowed_ns == 96 == served.engines[0].busy_ns - 500
     assert served.summary()["slowed_share"] == pytest.approx(96 / 596)
+
+
+def test_a_log_says_which_steps_took_longer() -> None:
+    """The second until 254 instead of 200, the third until 396 instead of 354."""
+    run = serve(prompts((0, [1, 2, 3, 4]), output=5), shared(1.0), need=0.8, log=True)
+    later = [(int(x["t"]), int(x["value"])) for x in run.records() if x["kind"] == t.LATER]
+    assert later == [(254, 54), (396, 42)]
 
 
 @pytest.mark.parametrize(("need", "memory"), [(0.4, 1.0), (0.5, 1.0), (0.8, 1.3), (0.0, 0.5)])

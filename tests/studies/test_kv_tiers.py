@@ -9,6 +9,8 @@ import pytest
 
 from gpusim.api.serving import serve
 from gpusim.base.errors import GpusimError
+from gpusim.results.activities.rows import STEP
+from gpusim.show.values.requests_in_time import requests_in_time
 from gpusim.studies.serving.setup import ServiceSpec, prepare
 from gpusim.studies.serving.tier_words import TierWord, tiers_of
 
@@ -87,6 +89,16 @@ def test_collectives_over_pcie_and_copies_slow_each_other() -> None:
     words: dict[str, Any] = {"requests": chats, "tensor": 4, "tiers": "host(64 GiB)"}
     pcie, nvlink = (serve("llama-8b", machine, **words).metrics()["slowed_share"] for machine in ("4x-a10", "dgx-a100"))
     assert pcie > 0.002 > 10 * nvlink
+
+
+@pytest.mark.slow
+def test_a_timeline_shows_slowed_steps_to_their_ends() -> None:
+    chats = "chats(users=30, turns=2, prompt=4000, output=16, think=5, seconds=5)"
+    found = serve("llama-8b", "4x-a10", chats, tensor=4, tiers="host(64 GiB)", log=True)
+    rows, _ = requests_in_time(found)
+    steps = rows.rows[rows.rows["kind"] == STEP]
+    assert int((steps["end"] - steps["start"]).sum()) == sum(engine.busy_ns for engine in found.served.engines)
+    assert found.served.engines[0].slowed_ns > 0
 
 
 @pytest.mark.slow
