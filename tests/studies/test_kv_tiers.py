@@ -68,6 +68,15 @@ def test_what_one_replica_has_stored_another_loads(tiers: str, took: float) -> N
     assert served.admitted[1] - served.arrival[1] == pytest.approx(took, abs=1)
 
 
+@pytest.mark.hand_worked
+def test_what_is_handed_over_in_eight_bits_takes_half_the_copy() -> None:
+    words = {**TWO, "prefill": 1, "routing": "least_busy", "requests": "drawn(prompt=4000, output=1, requests=1, spread=0)"}
+    plain, half = (serve(handed=codec, **words).served.ttft_ns()[0] for codec in ("", "fp8"))
+    service = prepare(ServiceSpec(model="llama-8b", machine="hgx-h100", replicas=2, prefill=1))
+    rate = service._tiers().hand(*service.groups, "").rate
+    assert plain - half == pytest.approx(4000 * 131_072 / rate / 2, abs=2)
+
+
 def test_gpus_of_a_replica_divide_what_all_of_them_pass() -> None:
     """Two GPUs of HGX H100 are below one PCIe switch, whose way to the host has 55.2 GB/s."""
     assert ways("host(100 GB)")[0].into.rate > 50 and ways("host(100 GB)", tensor=8)[0].into.rate == pytest.approx(27.6)
@@ -134,6 +143,8 @@ def test_a_scheduler_of_ones_own_waits_for_tiers_as_vllm_does(tmp_path: Path) ->
         ({"tiers": "host(1 GB) > nvme(1 TB, fp8)"}, "name it at host"),
         ({"tiers": "remote(1 TB, zstd)"}, "is not modelled"),
         ({"tiers": "host(1 GB)", "engine": "sglang@0.5"}, "HiCache"),
+        ({"handed": "fp8"}, "no prompts are handed over"),
+        ({"handed": "zstd", "prefill": 1, "machine": "hgx-h100"}, "works on the CPU"),
     ],
 )
 def test_what_cannot_be_a_tier_is_told(given: dict[str, Any], told: str) -> None:

@@ -36,6 +36,7 @@ def verb(
     tensor: Annotated[int, typer.Option(help="GPUs over which each replica is split.", min=1)] = 1,
     replicas: Annotated[int, typer.Option(help="Replicas; 0: as many as there are GPUs for.", min=0)] = 0,
     prefill: Annotated[int, typer.Option(help="Replicas that compute prompts only; others go on with them.", min=0)] = 0,
+    handed: Annotated[str, typer.Option(help="Codec of keys and values that they hand over: fp8, int8, int4.")] = "",
     rate: Annotated[float, typer.Option(help="Requests a second; 0: as the file has them.", min=0.0)] = 0.0,
     at_once: Annotated[int, typer.Option(help="So many clients, each of which waits for its answer.", min=0)] = 0,
     count: Annotated[int, typer.Option(help="Only so many requests, from the first.", min=0)] = 0,
@@ -81,9 +82,9 @@ def verb(
 
     found = serve(
         model, machine, requests, rate=rate, slo=slo, find=find, attainment=attainment, at_once=at_once, count=count, seed=seed,
-        price=price, log=log, engine=engine, tensor=tensor, replicas=replicas, prefill=prefill, tiers=tiers, when=when,
-        lora=lora, offload=offload, weights=weights, cache=cache, max_seqs=max_seqs, max_tokens=max_tokens, max_len=max_len,
-        block=block, memory=memory, routing=routing, step_times=step_times, use=tuple(use or ()),
+        price=price, log=log, engine=engine, tensor=tensor, replicas=replicas, prefill=prefill, handed=handed, tiers=tiers,
+        when=when, lora=lora, offload=offload, weights=weights, cache=cache, max_seqs=max_seqs, max_tokens=max_tokens,
+        max_len=max_len, block=block, memory=memory, routing=routing, step_times=step_times, use=tuple(use or ()),
     )  # fmt: skip
     if json:
         emit_json(found.values())

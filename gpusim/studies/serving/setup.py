@@ -61,6 +61,7 @@ class ServiceSpec:
     tensor      GPUs over which each replica is split
     replicas    how many there are; 0: as many as the machine has GPUs for
     prefill     so many of them, the first, compute prompts, which the others fetch and go on with; 0: all do both
+    handed      a codec in which keys and values go from there to the others; "": as they are
     tiers       memories below the GPUs for keys and values, nearest first: host(64 GiB) > nvme(1 TB, s3fifo); "": none
     when        what goes there: write_through, selective, write_back, write_all
     block       tokens of a block of the cache
@@ -84,6 +85,7 @@ class ServiceSpec:
     prefill: int = 0
     weights: str = "bf16"
     cache: str = "bf16"
+    handed: str = ""
     tiers: str = ""
     when: str = "write_through"
     block: int = 16
@@ -201,7 +203,7 @@ class PreparedService:
         made = self._tiers()
         chains = tuple(made.chain(group) for group in self.groups)
         hands = {
-            (i, k): made.hand(self.groups[i], self.groups[k])
+            (i, k): made.hand(self.groups[i], self.groups[k], self.spec.handed)
             for i in range(spec.prefill) for k in range(spec.prefill, len(self.groups))
         }  # fmt: skip
         passed = passed_by_steps(self.topology, self.groups, {group: made.memory(group) for group in self.groups})
@@ -291,6 +293,9 @@ def _check_split(spec: ServiceSpec, engine: str, replicas: int, own: bool) -> No
             raise GpusimError(f"{what} are not modelled with '{engine}'{why}", hint=f"they are with {join(WAITS)}")
     if spec.prefill >= max(replicas, 1) and spec.prefill:
         raise GpusimError(f"{spec.prefill} of {replicas} replicas compute prompts: none is left to go on with them")
+    if spec.handed and not handed:
+        said = "a mixed pool hands keys and values over as they are" if spec.prefill else "no prompts are handed over"
+        raise GpusimError(said, hint="leave out the codec" if spec.prefill else "--prefill 1, or leave out the codec")
     if spec.prefill and spec.tiers:
         raise GpusimError("tiers and prompts that come from another engine are not modelled together")
 

@@ -78,10 +78,14 @@ class TierMaker:
         self.rates[name] = measured_gpu(self.machine.profile(group[0])).numbers.bandwidth / 1e9
         return name
 
-    def hand(self, source: Group, target: Group) -> CopyWay:
-        """The way of keys and values from one replica to another."""
+    def hand(self, source: Group, target: Group, word: str) -> CopyWay:
+        """The way of keys and values from one replica to another, in a codec of the GPUs where one is named."""
         over = of_group((way(self.machine, a, b) for a, b in zip(source, target, strict=True)), self.rates)
-        return replace(over, links=(*over.links, self.memory(source), self.memory(target)))
+        codec = codec_of(word, self.model) if word else None
+        if codec and codec.on == CPU:
+            raise GpusimError(f"GPUs hand nothing over in {word}, which works on the CPU", hint=join(BITS))
+        encoded = self._coded(over, source, codec, "encode" if codec else "", True)
+        return self._coded(encoded, target, codec, "decode" if codec else "", True)
 
     def _host(self, word: TierWord, group: Group, depth: int, codec: KvCodec | None) -> tuple[CopyWay, CopyWay]:
         into, out_of = self._links_to_host(group)
