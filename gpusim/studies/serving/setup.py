@@ -258,7 +258,9 @@ def prepare(spec: ServiceSpec) -> PreparedService:
         below = offloaded(spec.offload, model, topology, groups, times_of, beside)
     prepared = PreparedService(spec, topology, model, times, groups, _blocks(spec, topology, model, below), below)
     if spec.tiers:
-        check_room(topology, groups, prepared._tiers().words)
+        made = prepared._tiers()
+        made.chain(groups[0])  # refuses what has no way
+        check_room(topology, groups, made.words)
     return prepared
 
 
