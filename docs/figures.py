@@ -158,9 +158,28 @@ def burst_shared() -> Any:
     return draw(*serve_question("burst_shared"))
 
 
+def kv_policies() -> Any:
+    """Caches of keys and values under Mooncake's conversations."""
+    from gpusim.programs.serving.requests import requests_of
+    from gpusim.show.kv_tiers import draw, found_by_size
+
+    question = "Which chunks should leave a cache of keys and values first?"
+    return draw(found_by_size(requests_of("mooncake-conversation")), question)
+
+
+def kv_mooncake() -> Any:
+    """`gpusim serve kv_mooncake`."""
+    from gpusim.api.serving import serve_question
+    from gpusim.show.kv_tiers import draw_question
+
+    asked, rows = serve_question("kv_mooncake")
+    return draw_question(asked.question, "tiers", rows)
+
+
 VERBS: dict[str, Callable[[], Any]] = {
     "fit": fit, "experts": experts, "models": models, "serve": serve, "burst_shared": burst_shared, "heap": heap,
     "held_over_time": held_over_time, "swimlane": swimlane, "durations": durations, "checkpoints": checkpoints,
+    "kv_policies": kv_policies, "kv_mooncake": kv_mooncake,
 }  # fmt: skip
 # Figures that a script of their own writes together with the tables of a document: they are as new as these tables are.
 SCRIPTS = {

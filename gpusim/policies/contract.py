@@ -126,6 +126,7 @@ FACTS = {
     "born": "program time at which its tensor was created, ns",
     "now": "program time of the decision, ns (a score that reads it is evaluated over all candidates at each eviction)",
     "stage": "what it is to the program: 0 a cache (inputs, workspaces), 1 an intermediate, 2 what lasts (parameters, state)",
+    "depth": "of keys and values in a tier of a service: tokens of its prompt before it; else 0",
 }
 FUTURE_FACTS = ("next_use",)
 

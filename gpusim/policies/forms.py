@@ -374,7 +374,7 @@ def _scored(common: dict[str, Any], function: Any) -> EvictPolicy:
 
     form = "score_now" if "now" in entry.facts else "score"
     # Without a fact that changes when a unit is used, its place in the heap does not change either.
-    touches = not set(entry.facts) <= {"size", "reload_ns", "arrived", "born", "stage"}
+    touches = not set(entry.facts) <= {"size", "reload_ns", "arrived", "born", "stage", "depth"}
     return EvictPolicy(
         **common, form=form, state=heap.state, insert=heap.insert, touch=heap.touch, remove=heap.remove,
         victim=heap.victim, score=score, touches=touches, facts=entry.facts, sample=int(values.get("sample", 0)),

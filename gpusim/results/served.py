@@ -44,6 +44,7 @@ class EngineAccount:
     preemptions: int
     looked_up_tokens: int
     found_tokens: int
+    slowed_ns: int = 0  # of busy_ns: what steps took longer because of copies
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,8 @@ class Served:
         running = float(self.samples["running"].sum(axis=0).mean()) if self.samples["running"].size else 0.0
         found["running_mean"] = running / len(self.engines)
         found["busy_share"] = sum(e.busy_ns for e in self.engines) / max(self.makespan_ns, 1) / len(self.engines)
+        busy = sum(e.busy_ns for e in self.engines)
+        found["slowed_share"] = sum(e.slowed_ns for e in self.engines) / busy if busy else 0.0
         found["kv_peak_share"] = float(np.nanmax(self.kv_share())) if self.kv_share().size else float("nan")
         return found
 

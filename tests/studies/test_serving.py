@@ -21,7 +21,8 @@ from gpusim.policies.registry import get
 from gpusim.programs.serving.requests import at_rate, rate_of, requests_of
 from gpusim.studies.serving.answer import objective
 from gpusim.studies.serving.choices import smallest
-from gpusim.studies.serving.setup import ServiceSpec, prepare, tiers_of
+from gpusim.studies.serving.setup import ServiceSpec, prepare
+from gpusim.studies.serving.tier_words import tiers_of
 
 TRACES = Path(os.environ.get("MOONCAKE_TRACES", "MOONCAKE_TRACES"))
 DRAWN = "drawn(prompt=512, output=32, requests=60)"

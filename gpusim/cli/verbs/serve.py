@@ -36,6 +36,7 @@ def verb(
     tensor: Annotated[int, typer.Option(help="GPUs over which each replica is split.", min=1)] = 1,
     replicas: Annotated[int, typer.Option(help="Replicas; 0: as many as there are GPUs for.", min=0)] = 0,
     prefill: Annotated[int, typer.Option(help="Replicas that compute prompts only; others go on with them.", min=0)] = 0,
+    handed: Annotated[str, typer.Option(help="Codec of keys and values that they hand over: fp8, int8, int4.")] = "",
     rate: Annotated[float, typer.Option(help="Requests a second; 0: as the file has them.", min=0.0)] = 0.0,
     at_once: Annotated[int, typer.Option(help="So many clients, each of which waits for its answer.", min=0)] = 0,
     count: Annotated[int, typer.Option(help="Only so many requests, from the first.", min=0)] = 0,
@@ -44,8 +45,10 @@ def verb(
         str | None, typer.Option(help="rate: the largest (so with --slo); gpus: the fewest; kv_tier: the smallest of --tiers.")
     ] = None,
     attainment: Annotated[float, typer.Option(help="Share of the requests that have to meet them.", min=0.0, max=1.0)] = 0.9,
-    tiers: Annotated[str, typer.Option(help="Memories below for keys and values: 'host(64 GiB) > nvme(1 TB, s3fifo)'.")] = "",
-    when: Annotated[str, typer.Option(help="What goes there: write_through, selective, write_back.")] = "write_through",
+    tiers: Annotated[str, typer.Option(help="Memories below for keys and values: 'host(64 GiB, fp8) > remote(1 TB)'.")] = "",
+    when: Annotated[
+        str, typer.Option(help="What goes there: write_through, selective, write_back, write_all.")
+    ] = "write_through",
     offload: Annotated[str, typer.Option(help="Weights below the GPU: 'split(layers=20)', 'stream(layers=20)'.")] = "",
     lora: Annotated[str, typer.Option(help="Adapters: 'rank=16, max_loras=8, max_cpu_loras=64'.")] = "",
     weights: Annotated[str, typer.Option(help="Type of the weights: bf16, fp8.")] = "bf16",
@@ -83,9 +86,9 @@ def verb(
 
     found = serve(
         model, machine, requests, rate=rate, slo=slo, find=find, attainment=attainment, at_once=at_once, count=count, seed=seed,
-        price=price, log=log, engine=engine, tensor=tensor, replicas=replicas, prefill=prefill, tiers=tiers, when=when,
-        lora=lora, offload=offload, weights=weights, cache=cache, max_seqs=max_seqs, max_tokens=max_tokens, max_len=max_len,
-        block=block, memory=memory, routing=routing, step_times=step_times, beside=beside, tenancy=tenancy,
+        price=price, log=log, engine=engine, tensor=tensor, replicas=replicas, prefill=prefill, handed=handed, tiers=tiers,
+        when=when, lora=lora, offload=offload, weights=weights, cache=cache, max_seqs=max_seqs, max_tokens=max_tokens,
+        max_len=max_len, block=block, memory=memory, routing=routing, step_times=step_times, beside=beside, tenancy=tenancy,
         use=tuple(use or ()),
     )  # fmt: skip
     if json:
@@ -196,6 +199,8 @@ def _served(found: ServingAnswer, numbers: dict[str, float]) -> list[str]:
         said.append(f"{numbers['tier_share']:.1%} of the prompts' tokens come from memories below.")
     if numbers["handed_share"] > 0:
         said.append(f"{numbers['handed_share']:.1%} of the prompts' tokens are handed over from other GPUs.")
+    if numbers["slowed_share"] >= 0.001:
+        said.append(f"Copies make steps {numbers['slowed_share']:.1%} longer.")
     return said
 
 

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from gpusim.base.compiled import Placed, by_pointer, entry, kernel, tables_at
 from gpusim.base.tables import filled, signature
 from gpusim.engine.serving.costs import StepCost
-from gpusim.engine.serving.modelled import ModelledCost, modelled, modelled_at
-from gpusim.engine.serving.tables import COST
+from gpusim.engine.serving.modelled import ModelledCost, modelled, modelled_at, modelled_needs
+from gpusim.engine.serving.tables import COST, NEEDS
 from gpusim.machine.serving import step as steps
 from gpusim.machine.serving.build import ServedStepTimes
 from gpusim.policies.schedule.parts.tables import N_STEP, REQUESTS, RequestTable, requests_at, step_at
@@ -104,6 +104,12 @@ def adapted(at: int, step: int) -> int:
     return ns + round(products) + round(waited)
 
 
+@entry(NEEDS)
+def adapted_needs(at: int, step: int, needs: Any) -> int:
+    """Those of the step without adapters."""
+    return int(modelled_needs(adapters_at(at).at[TO_BASE], step, needs))
+
+
 class AdaptedCost(ModelledCost):
     """A model's steps with adapters.
 
@@ -124,7 +130,7 @@ class AdaptedCost(ModelledCost):
             at=np.array([self.own, self._requests.address], np.int64), ns=np.array([load, read]), grid=grid.ravel(),
             shape=np.array(grid.shape, np.int64),
         )  # fmt: skip
-        StepCost.__init__(self, adapted, self.adapters, ADAPTERS)
+        StepCost.__init__(self, adapted, self.adapters, ADAPTERS, adapted_needs)
 
     def adapter_counts(self) -> dict[str, int]:
         """Loads into slots, reads from the disk, and ns of loads and of products so far."""

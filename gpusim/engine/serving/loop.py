@@ -12,7 +12,7 @@ from numba import types
 
 from gpusim.base.compiled import entry, function_at, kernel, outlined
 from gpusim.engine.clock import links, sharing
-from gpusim.engine.serving import devices, pool, tiers
+from gpusim.engine.serving import devices, managed, pool, slowing, tiers
 from gpusim.engine.serving.pool import pool_at
 from gpusim.engine.serving.pooled import choose_in_pool, end_trip, hand_on, leave_pool, promise
 from gpusim.engine.serving.tables import (
@@ -25,6 +25,7 @@ from gpusim.engine.serving.tables import (
     FINISHED,
     FIRST_TOKEN,
     GIVEN,
+    LATER,
     LEAST_BUSY,
     LEAST_TOKENS,
     LOG_FULL,
@@ -214,6 +215,8 @@ def end_requests(s: Service, e: int, step: StepTable) -> None:
             continue
         if pooled:
             leave_pool(s, r)
+        if tiers_at(s.tiers[0]).managed[0]:
+            managed.finish(tiers_at(s.tiers[0]), requests_at(s.chunked[0]), e, r)
         s.outcome[r].ended = s.clock[0].now
         s.course[0].in_flight -= 1
         if step.status[r] == told.REJECTED:
@@ -227,14 +230,23 @@ def end_requests(s: Service, e: int, step: StepTable) -> None:
 def end_step(s: Service, e: int) -> None:
     """The step of engine e is over."""
     engine, now = s.engine[e], s.clock[0].now
-    engine.busy += engine.took
+    if engine.device >= 0:
+        engine.busy += engine.took
+        s.device[engine.device].changed = 1
+    else:
+        engine.busy += now - engine.began
+        if now > engine.began + engine.took:
+            engine.slowed += now - engine.began - engine.took
+            note(s, LATER, 0, e, now - engine.began - engine.took)
     engine.ends = NEVER
     engine.working, engine.woken = 0, 1
-    if engine.device >= 0:
-        s.device[engine.device].changed = 1
+    slowing.changed(s)
     call(s, e, V_OVER, 0)
-    step = step_at(engine.step)
-    tiers.offer(tiers_at(s.tiers[0]), requests_at(s.requests[0]), step, e, now)
+    step, below = step_at(engine.step), tiers_at(s.tiers[0])
+    if below.managed[0]:
+        managed.send_off(below, requests_at(s.chunked[0]), step, e, now)
+    else:
+        tiers.offer(below, requests_at(s.chunked[0]), step, e, now)
     give_tokens(s, e, step)
     end_requests(s, e, step)
     if s.course[0].routing == MIXED_POOL and step.word[told.N_RUNNING] + step.word[told.N_WAITING] == 0:
@@ -250,15 +262,22 @@ def begin_copy(s: Service) -> None:
     w = t.way[way]
     w.begins = NEVER
     links.catch_up_to(s, s.clock[0].now)
-    x = links.put(s, 0, way, 1 + way, t.transfer[w.first - 1].bytes, w.rate)
+    x = links.put(s, 0, 0, way, t.transfer[w.first - 1].bytes, w.rate)
     x.route, x.route_end, x.passes = w.route, w.route_end, 0
 
 
 @kernel
 def end_copy(s: Service) -> None:
     """The copy that ends next has ended now."""
-    _, way, _ = links.take_ended(s)
-    r = tiers.arrive_there(tiers_at(s.tiers[0]), requests_at(s.requests[0]), way, s.clock[0].now)
+    process, _, way = links.take_ended(s)
+    if way == slowing.OWN:
+        s.engine[process].ends = s.clock[0].now
+        return
+    t, requests = tiers_at(s.tiers[0]), requests_at(s.chunked[0])
+    if t.managed[0]:
+        r = managed.arrive_there(t, requests, way, s.clock[0].now)
+    else:
+        r = tiers.arrive_there(t, requests, way, s.clock[0].now)
     if r >= 0:
         has_come(s, r)
 
@@ -267,7 +286,9 @@ def end_copy(s: Service) -> None:
 def reschedule(s: Service) -> None:
     """What flows has changed: the links are shared anew."""
     fluid = s.fluid[0]
-    if fluid.flows > 0:
+    if fluid.flows > 0 and s.course[0].shares:
+        slowing.share(s)
+    elif fluid.flows > 0:
         links.share(s)
     fluid.reshare = 0
     sharing.note_end(s)
@@ -283,6 +304,15 @@ def owe_swaps(engine: Any, step: StepTable) -> None:
 
 
 @kernel
+def find_below(s: Service, t: tiers.TierTables, e: int, r: int, there: int) -> int:
+    """Leading tokens of the request that the device, which has `there`, and its tiers have."""
+    chunks = requests_at(s.chunked[0])
+    if t.managed[0]:
+        return int(managed.look_up(t, chunks, e, r, there))
+    return int(tiers.look_up(t, chunks, e, r, there))
+
+
+@kernel
 def begin_step(s: Service, e: int) -> int:
     """Engine e, which stands still, begins its next step if anything can run; GOES_ON, or why Python is needed."""
     engine, now = s.engine[e], s.clock[0].now
@@ -293,7 +323,7 @@ def begin_step(s: Service, e: int) -> int:
         if engine.role == DECODE:
             step.below[asked] = max(requests.prompt[asked], step.word[told.ON_DEVICE])
         else:
-            step.below[asked] = tiers.look_up(below, requests, e, asked, step.word[told.ON_DEVICE])
+            step.below[asked] = find_below(s, below, e, asked, step.word[told.ON_DEVICE])
         rows = call(s, e, V_COMPOSE, 0)
     if rows == told.ASK:
         s.course[0].asking = 1 + e
@@ -303,7 +333,11 @@ def begin_step(s: Service, e: int) -> int:
     engine.woken, engine.wakes = 0, NEVER
     owe_swaps(engine, step)
     end_requests(s, e, step)
-    tiers.save(below, requests, step, e, engine.each, now)
+    chunks = requests_at(s.chunked[0])
+    if below.managed[0] and rows > 0:
+        managed.reserve(below, chunks, step, e)
+    elif below.managed[0] == 0:
+        tiers.save(below, chunks, step, e, engine.each, now)
     for i in range(step.word[told.N_LOADS]):
         r = step.load[i, 0]
         tokens = step.load[i, 2] - step.load[i, 1]
@@ -314,7 +348,9 @@ def begin_step(s: Service, e: int) -> int:
             tiers.fetch(below, e, step.load[i], s.outcome[r].prefilled, now)
             continue
         s.outcome[r].sent_for += tokens
-        if tiers.load(below, requests, e, step.load[i], now) == 0:
+        if below.managed[0]:
+            managed.load(below, chunks, e, step.load[i], now)
+        elif tiers.load(below, chunks, e, step.load[i], now) == 0:
             has_come(s, r)
     for i in range(step.word[told.N_PREEMPTED]):
         s.outcome[step.preempted[i]].stopped = 1
@@ -331,7 +367,7 @@ def begin_step(s: Service, e: int) -> int:
         x = s.outcome[step.who[i]]
         if x.admitted == NEVER:
             x.admitted = now
-            if x.sent_for == 0:
+            if x.sent_for == 0 and below.managed[0] == 0:
                 tiers.use_leading(below, requests, e, step.who[i], step.before[i])
             note(s, ADMITTED, step.who[i], e, step.cached[step.who[i]])
         elif x.stopped == 1:
@@ -341,11 +377,12 @@ def begin_step(s: Service, e: int) -> int:
             prompt += step.tokens[i]
     took = as_cost(s.cost[e, 0], s.cost[e, 1])(engine.cost, engine.step) + engine.owed
     engine.owed = 0
-    engine.working, engine.began, engine.took = 1, now, took
+    engine.working, engine.began, engine.took, engine.known = 1, now, took, 0
     if engine.device >= 0:
         devices.add(s, e, took)
     else:
         engine.ends = now + took
+        slowing.changed(s)
     engine.steps += 1
     engine.prompt_tokens += prompt
     sample_tokens(s, e, prompt, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from gpusim.engine.serving.beside import Shared, Together
 from gpusim.engine.serving.costs import StepCost
 from gpusim.engine.serving.loop import serve_until
 from gpusim.engine.serving.pool import POOL, PROMPTS, TOKENS, MixedPool, pool_tables
-from gpusim.engine.serving.tiering import KvStore, tier_tables
+from gpusim.engine.serving.tiering import KvStore, chunked, placed_managers, tier_tables
 from gpusim.engine.serving.tiers import TIERS
 from gpusim.engine.state import LINK
 from gpusim.policies.schedule.parts import tables as told
@@ -80,21 +80,27 @@ class ServiceRun:
         verbs = np.stack([engine.scheduler.verbs for engine in engines])
         self._placed = Placed(requests, REQUESTS)
         services = 1 + max(engine.service for engine in engines)
-        lengths = {"services": services, "gaps": t.PER_OCTAVE * t.OCTAVES, "log": LOG_ROWS if log else 1}
-        self.below, links, route = tier_tables(requests, store, len(engines))
-        self._below = Placed(self.below, TIERS)
-        self.tiers = tuple(dict.fromkeys(tier for chain in (store.chains if store is not None else ()) for tier in chain))
+        manager = store.manager if store is not None else None
+        self.chunked = requests if manager is None else chunked(requests, manager.chunk)
+        self._placed_chunked = Placed(self.chunked, REQUESTS)
+        self.below, links, route = tier_tables(self.chunked, store, len(engines))
+        self._below, self._managers = Placed(self.below, TIERS), placed_managers(self.below, store)
+        self.tiers = store.tiers if store is not None else ()
         room = [engine.scheduler.limits.blocks * engine.scheduler.limits.block_size for engine in engines]
         homes = [TOKENS if engine.role == "decode" else PROMPTS for engine in engines]
         self.pool = pool_tables(pool, n, room, homes)
         self._placed_pool = Placed(self.pool, POOL)
+        passed, times = _passed(store, links, engines)
+        lengths = {"flows": 1 + len(self.below.way) + len(engines), "links": max(1, len(links)), "E": len(engines)}
+        lengths |= {"services": services, "gaps": t.PER_OCTAVE * t.OCTAVES, "log": LOG_ROWS if log else 1}
         self.tables = filled(
-            t.Service, lengths | {"flows": 1 + len(self.below.way)}, **_devices(engines, shared),
+            t.Service, lengths, **_devices(engines, shared), shared=passed, times=times,
+            need=np.array([engine.cost.needs for engine in engines], np.int64),
             link=table(max(1, len(links)), LINK), route=route, tiers=np.array([self._below.address], np.int64),
             pool=np.array([self._placed_pool.address], np.int64),
             engine=table(len(engines), t.ENGINE), verbs=verbs, outcome=table(n, t.OUTCOME),
             cost=np.array([engine.cost.address for engine in engines], np.int64),
-            requests=np.array([self._placed.address], np.int64),
+            requests=np.array([self._placed.address], np.int64), chunked=np.array([self._placed_chunked.address], np.int64),
             leaving=leaving[np.argsort(requests.leaves[leaving], kind="stable")].astype(np.int64),
             samples=table(len(engines) * ROWS, t.SAMPLE),
         )  # fmt: skip
@@ -111,7 +117,7 @@ class ServiceRun:
                 raise GpusimError(f"how long the swaps of {engine.name} take is not given", hint="give it a BlockSwap")
             engine.scheduler.step.word[told.TIERS] = told.ASYNC_LOADS if store is not None else 0
         for name, i in links.items():
-            self.tables.link[i]["rate"] = store.rates[name] if store is not None else 0.0
+            self.tables.link[i]["rate"] = self.tables.full[i] = store.rates[name] if store is not None else 0.0
         for name in ("came", "admitted", "first", "last", "ended"):
             self.tables.outcome[name] = NEVER
         self.tables.outcome["engine"] = -1 if engine_of is None else engine_of
@@ -119,6 +125,8 @@ class ServiceRun:
         course["at_once"], course["split"] = at_once, any(row["role"] == t.PREFILL for row in self.tables.engine)
         self.tables.outcome["prefilled"], self.tables.outcome["nth"] = -1, np.arange(n) if among is None else among.nth
         self.tables.outcome["service"] = 0 if among is None else among.service
+        course["shares"] = times.any()
+        self.tables.clock["coupled"] = course["shares"]  # a copy that is alone on its links may share them with a step
         course["routing"], course["log_on"], course["rows"], course["width"] = ROUTINGS[routing], log, ROWS, WIDTH
         self.tables.fluid["tick"] = NEVER
         self._records: list[Any] = []
@@ -216,7 +224,7 @@ class ServiceRun:
         numbers = {name: int(row[name]) for name in ("steps", "prompt_tokens", "output_tokens")}
         return EngineAccount(
             engine.name, int(word[told.BLOCKS]), busy_ns=int(row["busy"]), preemptions=int(word[told.PREEMPTIONS]),
-            looked_up_tokens=int(word[told.QUERIED]), found_tokens=int(word[told.HIT]), **numbers,
+            slowed_ns=int(row["slowed"]), looked_up_tokens=int(word[told.QUERIED]), found_tokens=int(word[told.HIT]), **numbers,
         )  # fmt: skip
 
 
@@ -232,6 +240,16 @@ def _devices(engines: Sequence[Engine], shared: Shared | None) -> dict[str, Any]
     for d in range(count):
         turns[d] = [at[d, service] for service in shared.turns]
     return {"device": device, "turns": turns}
+
+
+def _passed(store: KvStore | None, links: Mapping[str, int], engines: Sequence[Engine]) -> tuple[Any, Any]:
+    """The links that copies share with steps, and how often parts of the steps pass them."""
+    passed = store.passed if store is not None else {}
+    rows = [(e, links[name], times) for (e, name), times in passed.items() if name in links and engines[e].cost.needs[0]]
+    shared, passes = table(max(1, len(rows)), t.SHARED), np.zeros((max(1, len(rows)), t.PARTS), np.int64)
+    for i, (e, link, times) in enumerate(rows):
+        shared[i]["engine"], shared[i]["link"], passes[i] = e, link, times
+    return shared, passes
 
 
 def _pick(columns: Sequence[Any], engine: Any) -> Any:

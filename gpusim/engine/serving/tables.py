@@ -18,7 +18,7 @@ from numba import types
 
 from gpusim.base.compiled import by_pointer
 from gpusim.base.tables import record, signature
-from gpusim.engine.state import CLOCK, FLOW, FLUID, LINK
+from gpusim.engine.state import CLOCK, FLOW, FLUID, LINK, NEVER
 
 i4, i8, f8 = np.int32, np.int64, np.float64
 
@@ -27,6 +27,13 @@ REACHED, FINISHED, ASK, LOG_FULL, STUCK, STOPPED = range(6)
 
 # What a step costs: the time of the step whose composition stands in the StepTable at an address, ns, at least 1.
 COST = types.int64(types.int64, types.int64)
+
+# Parts of a step that need something of links: products, attention and other kernels of the device's memory, collectives of the
+# wires between devices.  What they need: (its tables, StepTable, ns and bytes/ns of each part) -> 0.
+PRODUCTS, ATTENTION, OTHER, COLLECTIVES = range(4)
+PARTS = 4
+NEEDS = types.int64(types.int64, types.int64, types.float64[::1])
+SLOWED = NEVER - 1  # of `ends`: the step ends when its flow does
 
 # How a request finds its engine.
 GIVEN, ROUND_ROBIN, LEAST_BUSY, LEAST_TOKENS, MIXED_POOL = range(5)
@@ -40,6 +47,8 @@ ENGINE = record(
      ("cost", i8),                # address of the tables of its step times
      ("ends", i8),                # of the step under way, NEVER: there is none, or it does not run
      ("began", i8), ("took", i8),  # when it began, and what it takes if nothing slows it down
+     ("known", i8),               # what it needs stands in `needs`
+     ("slowed", i8),              # ns by which copies have made steps longer
      ("each", i8),                # blocks of its device in a chunk of the tiers
      ("swap_latency", i8), ("swap_out", f8), ("swap_in", f8),  # ns of a step's swaps, and of each block
      ("owed", i8),                # ns of swaps that its next step begins with
@@ -67,6 +76,8 @@ DEVICE = record(
      ("fixed", f8), ("state", f8),  # ns of a switch, and to save or restore what a step has there
      ("switches", i8), ("switched", i8)]  # so far; ns
 )  # fmt: skip
+# A link that copies share with the steps of an engine.
+SHARED = record([("engine", i8), ("link", i8)])
 
 # Where the service stands.
 COURSE = record(
@@ -75,6 +86,7 @@ COURSE = record(
      ("in_flight", i8),               # requests that have arrived and not ended
      ("routing", i8), ("split", i8),  # split: prompts are computed by engines of their own
      ("asking", i8),                  # 1 + the engine whose scheduler is to be heard in Python, 0: none
+     ("shares", i8),                  # copies and steps share links
      ("log_on", i8), ("logged", i8),
      ("rows", i8), ("width", i8),     # of the samples: of each engine; ns of a row
      ("sampled", i8)]                 # ns: up to when they speak
@@ -101,7 +113,8 @@ SAMPLE = record(
     ARRIVED, REJECTED, ADMITTED, FIRST_TOKEN, PREEMPTED, SENT_FOR, HAS_COME, ENDED, WENT_AWAY,
     STEP,  # `request` rows of it, `value` ns
     RESUMED,
-) = range(11)  # fmt: skip
+    LATER,  # the step that ends took `value` ns longer, because of copies
+) = range(12)  # fmt: skip
 SERVED = record([("t", i8), ("kind", i8), ("request", i8), ("engine", i8), ("value", i8)])
 
 PER_OCTAVE, OCTAVES = 64, 48  # classes of times between tokens: from 2**k ns on, 64 of each octave
@@ -122,7 +135,14 @@ class Service(NamedTuple):
     turns: Annotated[Any, i8, "D", "turns"]     # the runlist of each device: engines
     verbs: Annotated[Any, i8, "E", "verbs", 2]  # addresses of the scheduler's verbs
     cost: Annotated[Any, i8, "E", 2]            # address of what its steps cost
-    requests: Annotated[Any, i8, 1]             # address of the RequestTable
+    need: Annotated[Any, i8, "E", 2]            # and of what they need of links
+    needs: Annotated[Any, f8, "E", 2 * PARTS]   # of the step under way: ns and bytes/ns of each part
+    shared: Annotated[Any, SHARED, "shared"]
+    times: Annotated[Any, i8, "shared", PARTS]  # how often each part of a step passes the link
+    full: Annotated[Any, f8, "links"]           # rates of links; in `link`, less what steps take that are under way
+    sharers: Annotated[Any, i8, "links"]        # copies, and engines with steps under way
+    requests: Annotated[Any, i8, 1]             # address of the RequestTable, and of the same in chunks of the tiers
+    chunked: Annotated[Any, i8, 1]
     leaving: Annotated[Any, i8, "leaving"]      # requests whose clients go away, in order of time
     tiers: Annotated[Any, i8, 1]                # address of the TierTables
     pool: Annotated[Any, i8, 1]                 # address of the PoolTables

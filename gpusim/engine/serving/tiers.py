@@ -27,7 +27,8 @@ from gpusim.policies.schedule.parts.tables import NEVER, RequestTable, StepTable
 
 u1, i4, i8, f8 = np.uint8, np.int32, np.int64, np.float64
 
-NOTHING, WRITE_THROUGH, SELECTIVE, WRITE_BACK = range(4)  # when a chunk of the device goes to the nearest tier
+# When a chunk of the device goes to the nearest tier; WRITE_ALL: as WRITE_THROUGH, and on to all tiers below.
+NOTHING, WRITE_THROUGH, SELECTIVE, WRITE_BACK, WRITE_ALL = range(5)
 ABSENT, COMING, READY = range(3)  # of a chunk in a tier
 
 TIER = record(
@@ -38,7 +39,8 @@ TIER = record(
 )  # fmt: skip
 
 WAY = record(
-    [("latency", i8), ("rate", f8), ("route", i8), ("route_end", i8),
+    [("latency", i8), ("rate", f8), ("wire", f8),  # bytes that flow for each of keys and values
+     ("route", i8), ("route_end", i8),
      ("first", i8), ("last", i8),  # 1 + number of the transfer under way and of the last behind it, 0: none
      ("begins", i8),               # ns: when the first begins to flow, NEVER: it does, or there is none
      ("bytes", f8), ("busy", i8), ("since", i8)]  # moved; ns in which it had a copy; since when
@@ -70,11 +72,14 @@ class TierTables(NamedTuple):
     chunk: Annotated[Any, i4, "pieces"]          # dense numbers
     next_use: Annotated[Any, i4, "pieces"]       # the next place in `chunk` that has the same number, -1: none
     latest: Annotated[Any, i4, "chunks"]         # of each chunk the latest place that was used
-    entered: Annotated[Any, f8, "chunks"]        # the place at which it came into a tier, and the first of all
+    turn: Annotated[Any, i4, "pieces"]           # when the chunk at a place is used: those of a request tail first
+    depth: Annotated[Any, f8, "chunks"]          # tokens before it
+    entered: Annotated[Any, f8, "chunks"]        # when it came into a tier, and when it was used first of all
     born: Annotated[Any, f8, "chunks"]
     mark: Annotated[Any, u1, "pieces"]           # 1 + depth from or to which a copy under way takes it
     where: Annotated[Any, u1, "T", "chunks"]     # ABSENT, COMING, READY
-    held: Annotated[Any, u1, "T", "chunks"]      # it may not leave: copies under way, at most 255
+    held: Annotated[Any, u1, "T", "chunks"]      # it may not leave: copies are under way,
+    copies: Annotated[Any, i4, "T", "chunks"]    # so many
     uses: Annotated[Any, i4, "chunks"]           # how often it was loaded or computed
     pending: Annotated[Any, i4, "n"]             # copies that a request waits for
     state: Annotated[Any, i8, "T", "words"]      # of the evict policies
@@ -82,6 +87,13 @@ class TierTables(NamedTuple):
     verbs: Annotated[Any, i8, "T", 5, 2]         # insert, touch, remove, victim, score
     params: Annotated[Any, f8, "T", "parameters"]
     facts: Annotated[Any, f8, len(contract.FACTS)]
+    managed: Annotated[Any, i8, 1]               # 0, or whose manager has the tiers: `policies.schedule.parts.managers`
+    manager: Annotated[Any, i8, "T"]             # of each tier addresses of its ChunkTable, and of the one that counts offers
+    counts: Annotated[Any, i8, "T"]
+    own: Annotated[Any, i8, "memory"]            # what a manager remembers of each request
+    offered: Annotated[Any, i8, "n"]             # chunks of a request that have been offered; before the step under way
+    begun: Annotated[Any, i8, "n"]
+    freed: Annotated[Any, i8, 1]
 
 
 class TierVerbs(NamedTuple):
@@ -99,8 +111,9 @@ tiers_at = tables_at(TIERS)
 as_change, as_victim = function_at(contract.INSERT), function_at(contract.VICTIM)
 as_score = function_at(contract.SCORE)
 INSERT, TOUCH, REMOVE, VICTIM, SCORE = range(5)
-F_SIZE, F_RELOAD, F_LAST_USE, F_NEXT_USE, F_USES, F_ARRIVED, F_BORN = (
-    list(contract.FACTS).index(name) for name in ("size", "reload_ns", "last_use", "next_use", "uses", "arrived", "born")
+F_SIZE, F_RELOAD, F_LAST_USE, F_NEXT_USE, F_USES, F_ARRIVED, F_BORN, F_DEPTH = (
+    list(contract.FACTS).index(name)
+    for name in ("size", "reload_ns", "last_use", "next_use", "uses", "arrived", "born", "depth")
 )
 
 
@@ -112,25 +125,35 @@ def tell(t: TierTables, tier: int, verb: int, chunk: int, key: float) -> None:
 
 
 @kernel
+def hold(t: TierTables, tier: int, chunk: int, more: int) -> None:
+    """One copy more, or (-1) less, is under way of the chunk, which may not leave the tier while there are any."""
+    t.copies[tier, chunk] += more
+    t.held[tier, chunk] = t.copies[tier, chunk] > 0
+
+
+@kernel
 def use(t: TierTables, place: int) -> int:
     """The chunk at this place of the requests is used now; its number."""
     chunk = int(t.chunk[place])
     t.latest[chunk] = place
     t.uses[chunk] += 1
     if t.uses[chunk] == 1:
-        t.born[chunk] = place
+        t.born[chunk] = t.turn[place]
     return chunk
 
 
 @kernel
 def key_of(t: TierTables, tier: int, chunk: int) -> float:
-    """The score of a chunk, whose time is the place in all requests' chunks; 0 where the policy has none."""
+    """The score of a chunk; 0 where the policy has none.  Time is the place in all requests' chunks: of uses, which go tail
+    first, that in their order; of the next use that at which a look-up comes upon it, which goes head first.
+    """
     row = t.tier[tier]
     if row.scored == 0:
         return 0.0
     facts, coming = t.facts, t.next_use[t.latest[chunk]]
     facts[F_SIZE], facts[F_RELOAD] = t.bytes[1], row.reload
-    facts[F_LAST_USE], facts[F_NEXT_USE] = t.latest[chunk], coming if coming >= 0 else math.inf
+    facts[F_LAST_USE], facts[F_NEXT_USE] = t.turn[t.latest[chunk]], coming if coming >= 0 else math.inf
+    facts[F_DEPTH] = t.depth[chunk]
     facts[F_USES], facts[F_ARRIVED], facts[F_BORN] = t.uses[chunk], t.entered[chunk], t.born[chunk]
     at = t.verbs[tier, SCORE]
     return float(as_score(at[0], at[1])(facts, t.params[tier]))
@@ -187,14 +210,14 @@ def put(t: TierTables, e: int, depth: int, chunk: int, state: int, now: int) -> 
             t.where[tier, out] = ABSENT
             row.used -= 1
             row.evicted += 1
-        t.entered[chunk] = t.latest[chunk]
+        t.entered[chunk] = t.turn[t.latest[chunk]]
         tell(t, tier, INSERT, chunk, key_of(t, tier, chunk))
         t.where[tier, chunk] = state
         row.used += 1
         row.peak = max(row.peak, row.used)
         row.stored += 1
         if entered:
-            t.held[tier, chunk] += 1
+            hold(t, tier, chunk, 1)
             x = send(t, SINK, e, d, t.down[e, d - 1], t.bytes[1], now)
             x.first = chunk
         entered, d = True, d + 1
@@ -209,13 +232,23 @@ def send(t: TierTables, kind: int, e: int, d: int, way: int, size: float, now: i
     t.spare[0] -= 1
     number = t.spare[1 + t.spare[0]]
     x, w = t.transfer[number], t.way[way]
-    x.next, x.kind, x.engine, x.depth, x.way, x.bytes = 0, kind, e, d, way, size
+    x.next, x.kind, x.engine, x.depth, x.way, x.bytes = 0, kind, e, d, way, size * w.wire
     if w.last:
         t.transfer[w.last - 1].next = number + 1
     else:
         w.first, w.begins, w.since = number + 1, now + w.latency, now
     w.last = number + 1
     return x
+
+
+@kernel
+def pass_on(t: TierTables, e: int, d: int, chunk: int, now: int) -> None:
+    """A chunk that has come into a tier goes on to the next one, where it is to be in all."""
+    below = t.chain[e, d + 1] if d + 1 < t.chain.shape[1] else -1
+    if t.when[0] == WRITE_ALL and below >= 0 and t.where[below, chunk] == ABSENT and put(t, e, d + 1, chunk, COMING, now):
+        hold(t, below, chunk, 1)
+        x = send(t, SINK, e, d + 1, t.down[e, d], t.bytes[1], now)
+        x.first = chunk
 
 
 @outlined
@@ -230,7 +263,7 @@ def load(t: TierTables, requests: RequestTable, e: int, row: Any, now: int) -> i
         d = depth_of(t, e, chunk)
         t.mark[base + k] = 1 + d
         if d >= 0:
-            t.held[t.chain[e, d], chunk] += 1
+            hold(t, t.chain[e, d], chunk, 1)
             t.tier[t.chain[e, d]].loaded += 1
     for d in range(t.chain.shape[1]):
         tokens = 0
@@ -257,7 +290,7 @@ def fetch(t: TierTables, e: int, row: Any, source: int, now: int) -> None:
 def offer(t: TierTables, requests: RequestTable, step: StepTable, e: int, now: int) -> None:
     """The step that is over has completed chunks: those that the nearest tier is to have are on their way."""
     piece, tier = requests.piece[0], t.chain[e, 0]
-    if tier < 0 or (t.when[0] != WRITE_THROUGH and t.when[0] != SELECTIVE):
+    if tier < 0 or t.when[0] == NOTHING or t.when[0] == WRITE_BACK:
         return
     for i in range(step.word[told.N_STEP]):
         r = step.who[i]
@@ -266,9 +299,9 @@ def offer(t: TierTables, requests: RequestTable, step: StepTable, e: int, now: i
         base = requests.start[r]
         for k in range(end - 1, first - 1, -1):
             chunk = use(t, base + k)
-            wanted = t.when[0] == WRITE_THROUGH or t.uses[chunk] > 1
+            wanted = t.when[0] != SELECTIVE or t.uses[chunk] > 1
             if wanted and t.mark[base + k] == 0 and t.where[tier, chunk] == ABSENT and put(t, e, 0, chunk, COMING, now):
-                t.held[tier, chunk] += 1
+                hold(t, tier, chunk, 1)
                 t.mark[base + k] = 1
                 tokens += piece
         if tokens > 0:
@@ -287,14 +320,14 @@ def save(t: TierTables, requests: RequestTable, step: StepTable, e: int, each: i
         chunk = name // each
         gone = name >= 0 and name % each == each - 1 and t.where[tier, chunk] == ABSENT and depth_of(t, e, chunk) < 0
         if gone and put(t, e, 0, chunk, COMING, now):
-            t.held[tier, chunk] += 1
+            hold(t, tier, chunk, 1)
             x = send(t, SINK, e, 0, t.into[e, 0], t.bytes[1], now)
             x.first = chunk
 
 
-@outlined
-def arrive_there(t: TierTables, requests: RequestTable, way: int, now: int) -> int:
-    """The first copy of a way has ended, and the next one begins; the request that has all it waited for, -1: none."""
+@kernel
+def pop(t: TierTables, way: int, now: int) -> Any:
+    """The first copy of a way has ended, and the next one begins: (kind, engine, depth, request, first, end) of the former."""
     w = t.way[way]
     number = w.first - 1
     x = t.transfer[number]
@@ -305,24 +338,32 @@ def arrive_there(t: TierTables, requests: RequestTable, way: int, now: int) -> i
     else:
         w.last, w.begins = 0, NEVER
         w.busy += now - w.since
-    t.spare[1 + t.spare[0]] = number
+    t.spare[1 + t.spare[0]] = number  # what follows may take the row again
     t.spare[0] += 1
-    e, d, tier = x.engine, x.depth, t.chain[x.engine, x.depth]
-    if x.kind == SINK:
-        t.where[tier, x.first] = READY
-        t.held[tier, x.first] -= 1
+    return x.kind, x.engine, x.depth, x.request, x.first, x.end
+
+
+@outlined
+def arrive_there(t: TierTables, requests: RequestTable, way: int, now: int) -> int:
+    """The first copy of a way has ended, and the next one begins; the request that has all it waited for, -1: none."""
+    kind, e, d, r, first, end = pop(t, way, now)
+    tier, base = t.chain[e, d], requests.start[r]
+    if kind == SINK:
+        t.where[tier, first] = READY
+        hold(t, tier, first, -1)
+        pass_on(t, e, d, first, now)
         return -1
-    base, r = requests.start[x.request], x.request
-    for k in range(x.end - 1, x.first - 1, -1):
+    for k in range(end - 1, first - 1, -1):
         chunk = t.chunk[base + k]
         if t.mark[base + k] == 1 + d:
             t.mark[base + k] = 0
-            t.held[tier, chunk] -= 1
-            if x.kind == STORE:
+            hold(t, tier, chunk, -1)
+            if kind == STORE:
                 t.where[tier, chunk] = READY
+                pass_on(t, e, d, chunk, now)
             elif d > 0 and t.where[t.chain[e, 0], chunk] == ABSENT:
                 put(t, e, 0, chunk, READY, now)  # it has come through the nearest tier, and stays there
-    if x.kind == STORE:
+    if kind == STORE:
         return -1
     t.pending[r] -= 1
     return int(r) if t.pending[r] == 0 else -1

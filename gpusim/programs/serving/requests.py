@@ -9,6 +9,8 @@ from typing import BinaryIO, cast
 import numpy as np
 
 from gpusim.base.errors import GpusimError, TraceError
+from gpusim.base.text import join
+from gpusim.base.yaml import find
 from gpusim.policies.schedule.parts.running import request_table
 from gpusim.policies.schedule.parts.tables import RequestTable
 from gpusim.programs.serving.drawn import SECOND, drawn
@@ -17,13 +19,19 @@ from gpusim.programs.serving.llm_requests import read_requests
 
 
 def requests_of(word: str, count: int | None = None) -> RequestTable:
-    """What the word says; of a file at most `count` requests.  Raises GpusimError, TraceError with file:line."""
+    """What the word says: drawn ones, the name of shipped ones, or a file; of these two at most `count`.
+
+    Raises GpusimError, TraceError with file:line.
+    """
     made = drawn(word)
     if made is not None:
         return made
     path = Path(word)
+    if word in find.names("requests"):
+        path = find.find("requests", word)
     if not path.is_file():
-        hint = "name a CSV or JSON lines, or draw them: drawn(prompt=1024), chats(users=100), burst(peak=20), azure-code"
+        hint = "name a CSV or JSON lines, or draw them: drawn(prompt=1024), chats(users=100), burst(peak=20), azure-code; "
+        hint += f"{join(find.names('requests'))} ships"
         raise GpusimError(f"there is no file of requests '{word}'", hint=hint)
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         found = read_requests(cast(BinaryIO, file), str(path), wanted=count)

@@ -55,12 +55,17 @@ def _steps(records: Any, until: int) -> Any:
     rows = table(len(found))
     rows["device"], rows["kind"], rows["start"] = found["engine"], STEP, found["t"]
     rows["end"] = found["t"] + found["value"]
+    later = records[records["kind"] == t.LATER]
+    for e in np.unique(later["engine"]):  # a step that copies have slowed down ends at the time of that record
+        mine, ends = np.flatnonzero(found["engine"] == e), later["t"][later["engine"] == e]
+        at = np.searchsorted(found["t"][mine], ends) - 1
+        rows["end"][mine[at]] = np.where(ends <= until, ends, rows["end"][mine[at]])
     return rows
 
 
 def _states(records: Any, first: I64, until: int) -> Any:
     """A row for each state of each request, its states one after the other."""
-    found = records[(records["kind"] != t.STEP) & (records["t"] < until)]
+    found = records[~np.isin(records["kind"], (t.STEP, t.LATER)) & (records["t"] < until)]
     found = found[np.argsort(found["request"], kind="stable")]
     same = np.append(found["request"][1:] == found["request"][:-1], False)
     ends = np.where(same, np.append(found["t"][1:], 0), until)

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpusim.base.errors import GpusimError
-from gpusim.base.units import BYTES, write
 from gpusim.policies.schedule.parts.tables import RequestTable
 from gpusim.results.served import Objective
 from gpusim.studies.serving.answer import ServingAnswer, answer
 from gpusim.studies.serving.search import ATTAINMENT
-from gpusim.studies.serving.setup import PreparedService, ServiceSpec, TierWord, prepare, tiers_of
+from gpusim.studies.serving.setup import PreparedService, ServiceSpec, prepare
+from gpusim.studies.serving.tier_words import tiers_of
 
 PARTS = (16, 4, 1)
 """A tier is tried with its size divided by each."""
@@ -116,11 +116,7 @@ def _parts(chain: str) -> Iterator[str]:
     yield ""
     for last in range(len(tiers)):
         for part in PARTS:
-            yield " > ".join([*map(_word, tiers[:last]), _word(replace(tiers[last], size=tiers[last].size // part))])
-
-
-def _word(tier: TierWord) -> str:
-    return f"{tier.name}({write(tier.size, BYTES)}, {tier.policy})"
+            yield " > ".join(tier.text() for tier in (*tiers[:last], replace(tiers[last], size=tiers[last].size // part)))
 
 
 def _served(service: PreparedService, requests: RequestTable, slo: Objective, price: str | float) -> ServingAnswer:

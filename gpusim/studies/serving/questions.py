@@ -68,6 +68,7 @@ class ServiceAxes:
     prefill: Axis[Annotated[int, Field(ge=0)]] = (0,)
     weights: Axis[str] = ("bf16",)
     cache: Axis[str] = ("bf16",)
+    handed: Axis[str] = ("",)
     tiers: Axis[str] = ("",)
     when: Axis[str] = ("write_through",)
     block: Axis[Count] = (16,)

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from gpusim.base.errors import GpusimError
+from gpusim.base.errors import GpusimError, suggest
 from gpusim.base.text import join
-from gpusim.base.units import BYTES, parse, show_bytes, write
+from gpusim.base.units import show_bytes
 from gpusim.engine.serving.adapters import AdaptedCost
 from gpusim.engine.serving.modelled import ModelledCost
 from gpusim.engine.serving.pool import MixedPool
 from gpusim.engine.serving.run import ROUTINGS, BlockSwap, Engine, ServiceRun
 from gpusim.engine.serving.tabled import TabledCost
-from gpusim.engine.serving.tiering import WHEN, CopyWay, KvStore, KvTier, dense
+from gpusim.engine.serving.tiering import WHEN, KvStore, dense
 from gpusim.machine.profile import Profile
 from gpusim.machine.serving.adapters import AdapterShape, adapter_times
 from gpusim.machine.serving.build import ServedStepTimes, step_times
+from gpusim.machine.serving.codecs import CODECS
 from gpusim.machine.serving.given import GivenStepTimes, given_step_times
 from gpusim.machine.serving.shape import ServedModel
-from gpusim.machine.topology import build, transfers
+from gpusim.machine.topology import build
 from gpusim.machine.topology.topology import Topology
+from gpusim.policies.forms import EvictPolicy
 from gpusim.policies.registry import of
+from gpusim.policies.schedule.parts.managers import MANAGERS, HostManager, is_manager, manager_of
 from gpusim.policies.schedule.parts.running import EngineLimits
 from gpusim.policies.schedule.parts.tables import RequestTable
 from gpusim.programs.serving.requests import requests_of
@@ -37,10 +39,10 @@ from gpusim.studies.serving.kinds import Below, ReplicaKind, check_kinds, too_fe
 from gpusim.studies.serving.lora import LoraWord, lora_of, with_slots
 from gpusim.studies.serving.lora import check as check_adapters
 from gpusim.studies.serving.offload import offloaded, refuse_together
+from gpusim.studies.serving.tier_chain import TierMaker, check_room, passed_by_steps
+from gpusim.studies.serving.tier_words import tiers_of
 from gpusim.studies.serving.ways import group_way, groups_of, kinds_of, socket_of, way
 
-_TIER = re.compile(r"\s*(\w+)\s*\(([^,()]+)(?:,\s*(.+))?\)\s*")
-TIERS = ("host", "nvme")
 WAITS = ("vllm@0.11", "vllm@0.33")
 """Schedulers that let a request wait for keys and values while others run."""
 COSTED = ("vllm@", "sglang@")
@@ -62,8 +64,9 @@ class ServiceSpec:
     replicas    how many there are; 0: as many as the machine has GPUs for
     prefill     so many of them, the first, compute prompts, which the others fetch and go on with; 0: all do both.  On machines
                 of several kinds (hgx-h100 + dgx-a100) the first are those of the machine that is named first
+    handed      a codec in which keys and values go from there to the others; "": as they are
     tiers       memories below the GPUs for keys and values, nearest first: host(64 GiB) > nvme(1 TB, s3fifo); "": none
-    when        what goes there: write_through, selective, write_back
+    when        what goes there: write_through, selective, write_back, write_all
     block       tokens of a block of the cache
     max_seqs    requests that run at once
     max_tokens  tokens of a step
@@ -88,6 +91,7 @@ class ServiceSpec:
     prefill: int = 0
     weights: str = "bf16"
     cache: str = "bf16"
+    handed: str = ""
     tiers: str = ""
     when: str = "write_through"
     block: int = 16
@@ -234,34 +238,33 @@ class PreparedService:
             return None
         if spec.when not in WHEN:
             raise GpusimError(f"keys and values are not written '{spec.when}'", hint=join(tuple(WHEN)))
-        keep = [bool(spec.tiers) and self.role(i) != "decode" for i in range(len(self.groups))]
-        chains = tuple(tuple(self._chain(group)) if own else () for group, own in zip(self.groups, keep, strict=True))
+        made = self._tiers()
+        chains = tuple(made.chain(group) if self.role(i) != "decode" else () for i, group in enumerate(self.groups))
         chains += ((),) * (engines - len(chains))
-        rates = transfers.rates(self.topology)
-        for group in self.groups:
-            disk, (read, write_) = self.topology.profile(group[0]).nvme, _disk_links(group[0])
-            rates |= {read: disk.read.value / 1e9, write_: disk.write.value / 1e9}
         hands = {
-            (i, k): group_way(self.topology, self.groups[i], self.groups[k])
+            (i, k): made.hand(self.groups[i], self.groups[k], self.spec.handed)
             for i in range(spec.prefill) for k in range(spec.prefill, len(self.groups))
         }  # fmt: skip
-        return KvStore(chains, float(self.model.token_bytes(spec.tensor)), spec.when, rates, hands)
+        passed = passed_by_steps(self.topology, self.groups, {group: made.memory(group) for group in self.groups})
+        token = float(self.model.token_bytes(spec.tensor))
+        return KvStore(chains, token, spec.when, made.rates, hands, passed)
 
-    def _chain(self, group: tuple[str, ...]) -> Iterator[KvTier]:
-        """The tiers of a replica; each of its GPUs moves and keeps its own part."""
-        machine, gpu = self.topology, group[0]
-        socket = socket_of(machine, gpu)
-        out, back = way(machine, gpu, socket), way(machine, socket, gpu)
-        for tier in tiers_of(self.spec.tiers):
-            evict = self.spec.policy("evict", tier.policy)
-            if tier.name == "host":
-                yield KvTier(f"host of {gpu}", tier.size // len(group), evict, out, back)
-                continue
-            disk, (read, write_) = machine.profile(gpu).nvme, _disk_links(gpu)
-            into = CopyWay(round(disk.latency.value), disk.write.value / 1e9 / len(group), (write_,))
-            rate = min(disk.read.value / 1e9 / len(group), back.rate)
-            from_ = CopyWay(round(disk.latency.value) + back.latency, rate, (read, *back.links))
-            yield KvTier(f"nvme of {gpu}", tier.size // len(group), evict, into, from_)
+    def _tiers(self) -> TierMaker:
+        words = tiers_of(self.spec.tiers) if self.spec.tiers else []
+        return TierMaker(self.topology, self.model, words, {word.policy: self._keeper(word.policy) for word in words})
+
+    def _keeper(self, word: str) -> EvictPolicy | HostManager:
+        """What decides which chunks a tier keeps."""
+        if is_manager(word):
+            return manager_of(word)
+        name, known = word.partition("(")[0].strip(), [entry.name for entry in of(*self.spec.use).entries("evict")]
+        if name not in known:
+            raise GpusimError(
+                f"'{word}' is neither an evict policy nor a codec of keys and values",
+                hint=suggest(name, (*known, *CODECS, *MANAGERS)) or f"gpusim policies evict; codecs: {join(CODECS)}",
+            )
+        found: EvictPolicy = self.spec.policy("evict", word)
+        return found
 
 
 def prepare(spec: ServiceSpec) -> PreparedService:
@@ -281,14 +284,17 @@ def prepare(spec: ServiceSpec) -> PreparedService:
         most_tokens=spec.max_tokens, most_requests=spec.max_seqs,
     )  # fmt: skip
     _check_routing(spec, name)
-    _check_split(spec, name, len(groups))
+    _check_split(spec, name, len(groups), scheduler.new_asked is not None)
     check_adapters(name, lora_of(spec.lora))
     keys = kinds_of(topology, groups)
     first = tuple(keys.index(key) for key in dict.fromkeys(keys))  # of each kind the first replica
     check_kinds([topology.profile(groups[i][0]).name for i in first], given=spec.step_times, below=spec.offload)
     kinds = tuple(_kind(spec, name, topology, model, groups, i, times_of) for i in first)
     prepared = PreparedService(spec, topology, model, groups, kinds, tuple([keys[i] for i in first].index(key) for key in keys))
-    _check_tiers(prepared)
+    if spec.tiers:
+        made = prepared._tiers()
+        made.chain(groups[0])  # refuses what has no way
+        check_room(topology, [group for i, group in enumerate(groups) if prepared.role(i) != "decode"], made.words)
     other = beside_of(spec.beside)
     return replace(prepared, beside=_beside(spec, other, len(groups))) if other is not None else prepared
 
@@ -332,14 +338,25 @@ def _check_routing(spec: ServiceSpec, engine: str) -> None:
         raise GpusimError(f"'{engine}' hands prompts over within a mixed pool", hint=f"--routing {POOL}")
 
 
-def _check_split(spec: ServiceSpec, engine: str, replicas: int) -> None:
+_NO_TIERS = {
+    "sglang": ": HiCache writes and loads whole nodes of the radix tree, by its own rules",
+    "vllm@0.9": ": its first scheduler swaps what it preempts, and keeps no other blocks in host memory",
+}
+"""Why, of engines that people would look for tiers with."""
+
+
+def _check_split(spec: ServiceSpec, engine: str, replicas: int, own: bool) -> None:
     """What needs a scheduler that waits for keys and values.  Raises GpusimError."""
     handed = spec.prefill if spec.routing != POOL else 0
     for asked, what in ((spec.tiers, "tiers"), (handed, "prompts that come from another engine")):
-        if asked and engine not in WAITS:
-            raise GpusimError(f"{what} are not modelled with '{engine}'", hint=f"they are with {join(WAITS)}")
+        if asked and engine not in WAITS and not own:
+            why = next((why for name, why in _NO_TIERS.items() if engine.startswith(name)), "")
+            raise GpusimError(f"{what} are not modelled with '{engine}'{why}", hint=f"they are with {join(WAITS)}")
     if spec.prefill >= max(replicas, 1) and spec.prefill:
         raise GpusimError(f"{spec.prefill} of {replicas} replicas compute prompts: none is left to go on with them")
+    if spec.handed and not handed:
+        said = "a mixed pool hands keys and values over as they are" if spec.prefill else "no prompts are handed over"
+        raise GpusimError(said, hint="leave out the codec" if spec.prefill else "--prefill 1, or leave out the codec")
 
 
 def _blocks(spec: ServiceSpec, profile: Profile, model: ServedModel, offload: Below) -> int:
@@ -373,50 +390,3 @@ def step_bytes(model: ServedModel, spec: ServiceSpec) -> int:
     inner = (model.chosen * model.hidden if model.experts else model.hidden) // spec.tensor
     layer = 2 * spec.max_tokens * (2 * model.width + (3 if model.gated else 2) * inner)
     return layer + 6 * spec.max_seqs * model.vocabulary // spec.tensor
-
-
-@dataclass(frozen=True)
-class TierWord:
-    """A tier as it is written: host(64 GiB, lru)."""
-
-    name: str
-    size: int
-    policy: str
-
-
-def tiers_of(text: str) -> list[TierWord]:
-    """The tiers in words, nearest first.  Raises GpusimError."""
-    found: list[TierWord] = []
-    for part in text.split(">"):
-        match = _TIER.fullmatch(part)
-        if match is None:
-            raise GpusimError(f"'{part.strip()}' is no tier of keys and values", hint="write host(64 GiB) > nvme(1 TB, s3fifo)")
-        name, size, policy = match[1], match[2], match[3] or "lru"
-        if name not in TIERS:
-            raise GpusimError(f"there is no tier '{name}' for keys and values", hint=f"there are {join(TIERS)}")
-        if found and TIERS.index(name) <= TIERS.index(found[-1].name):
-            raise GpusimError(f"'{name}' cannot lie below '{found[-1].name}'", hint=" > ".join(TIERS))
-        found.append(TierWord(name, int(parse(size, BYTES)), policy))
-    return found
-
-
-def _check_tiers(service: PreparedService) -> None:
-    if not service.spec.tiers:
-        return
-    machine, sockets = service.topology, dict[str, list[str]]()
-    for i, group in enumerate(service.groups):
-        if service.role(i) != "decode":
-            sockets.setdefault(socket_of(machine, group[0]), []).append(group[0])
-    for tier in tiers_of(service.spec.tiers):
-        for socket, gpus in sockets.items():
-            disk, replicas = machine.profile(gpus[0]).nvme, len(gpus)
-            there = machine.nodes[socket].capacity or 0 if tier.name == "host" else int(disk.capacity.value)
-            if tier.size * replicas > there:
-                said = f"{replicas} x {write(tier.size, BYTES)}" if replicas > 1 else write(tier.size, BYTES)
-                has = write(there, BYTES)
-                raise GpusimError(f"{said} of keys and values do not fit the {tier.name} at {socket}, which has {has}")
-
-
-def _disk_links(gpu: str) -> tuple[str, str]:
-    """Names of the ways of a replica's disk, which it has for itself."""
-    return f"nvme of {gpu}, read", f"nvme of {gpu}, write"
