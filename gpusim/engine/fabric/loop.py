@@ -8,7 +8,7 @@ from gpusim.base.compiled import entry, function_at, kernel, tables_at
 from gpusim.engine.clock import links, sharing
 from gpusim.engine.fabric import lenders, tenants
 from gpusim.engine.fabric.rendezvous import begin, gather, next_to_begin
-from gpusim.engine.fabric.tables import FABRIC, Fabric
+from gpusim.engine.fabric.tables import DECIDE, FABRIC, MOVES, Fabric
 from gpusim.engine.host.island import earliest, end, island_at, policies_at
 from gpusim.engine.state import APART, ARBITRATE, MEETS, NEVER, NO_WAY, PROCESSES, REACHED, RESHARE, Processes
 
@@ -67,7 +67,9 @@ def end_at(many: Processes, p: int, row: int, own: bool, now: int) -> None:
 def end_flow(fabric: Fabric, many: Processes, now: int) -> None:
     """The flow that ends next has ended now, and with it what waited for it."""
     p, row, way = links.take_ended(island_at(many.rows[0].island))
-    if way == MEETS:
+    if way == MOVES:
+        tenants.moved(fabric, many, row, now)
+    elif way == MEETS:
         met = fabric.rendezvous[row]
         for i in range(met.first, met.first + met.expected):
             end_at(many, fabric.members[i].process, fabric.members[i].activity, False, now)
@@ -93,6 +95,8 @@ def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
         coming[p] = NEVER if rows[p].ended else 0
     abandon(many, turn.now)
     fabric.gpu[0].changed = 1
+    if fabric.gpu[0].ordered:
+        tenants.order(fabric, many, turn.now)
     while True:
         if fluid.arrivals:
             gather(fabric, many, turn.now)
@@ -105,6 +109,8 @@ def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
         ahead = min(flows, at)
         if ahead > turn.now and tenants.is_due(fabric, turn.now):
             tenants.arbitrate(fabric, many, turn.now)
+            if fabric.gpu[0].asking:
+                return DECIDE
             continue
         if min(ahead, fabric.gpu[0].next) >= until:
             return REACHED

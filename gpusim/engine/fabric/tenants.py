@@ -6,11 +6,11 @@ All that happens at one tick has happened when this is asked.  See `machine.tena
 from __future__ import annotations
 
 from gpusim.base.compiled import kernel, outlined
-from gpusim.engine.clock import sharing, sms
-from gpusim.engine.fabric.tables import Fabric
+from gpusim.engine.clock import links, sharing, sms
+from gpusim.engine.fabric.tables import COMES, LEAVES, MOVES, NOTHING_MOVES, Fabric
 from gpusim.engine.host.island import island_at
 from gpusim.engine.state import BY_TURNS, NEVER, Island, Processes
-from gpusim.trace.trace import KERNEL
+from gpusim.trace.trace import COPY_IN, COPY_OUT, KERNEL
 
 
 @kernel
@@ -81,6 +81,10 @@ def take_turns(fabric: Fabric, many: Processes, now: int) -> None:
             g.switching = 0
             begin_turn(fabric, many, now)
         return
+    if g.asks:
+        if g.moving == NOTHING_MOVES:
+            look(fabric, many, now)
+        return
     p = fabric.turns[g.turn] if g.turn >= 0 else -1
     if p >= 0 and now < g.next < NEVER and wants_turn(many, p, now):
         return
@@ -88,8 +92,87 @@ def take_turns(fabric: Fabric, many: Processes, now: int) -> None:
     if turn < 0:
         g.next = NEVER  # it stays where it is
         return
+    give(fabric, many, turn, now)
+
+
+@kernel
+def look(fabric: Fabric, many: Processes, now: int) -> None:
+    """The policy is asked when the turn is over, and when who has something to run is not as it was."""
+    g = fabric.gpu[0]
+    p = fabric.turns[g.turn] if g.turn >= 0 else -1
+    over, anyone, other = p >= 0 and now >= g.next, False, False
+    for q in range(many.rows.size):
+        wants = wants_turn(many, q, now)
+        anyone = anyone or wants
+        other = other or int(wants) != fabric.seats[q].wanted
+    if over:
+        g.next = NEVER
+        g.over = 1
+    if anyone and (over or other):
+        for q in range(many.rows.size):
+            fabric.seats[q].wanted = int(wants_turn(many, q, now))
+        g.asking = 1
+    elif not anyone:
+        for q in range(many.rows.size):
+            fabric.seats[q].wanted = 0
+
+
+@outlined
+def order(fabric: Fabric, many: Processes, now: int) -> None:
+    """The policy has given the GPU to a program: first memory leaves, then its own comes back (`SEAT.leave, come`)."""
+    g = fabric.gpu[0]
+    to, g.ordered = g.ordered - 1, 0
+    if g.turn == to and fabric.seats[to].come == 0:
+        g.over = 0
+        g.next = now + fabric.seats[to].slice
+        hand(many, to, 1.0, now)
+        return
+    if g.turn >= 0 and many.rows[g.turn].ended == 0:
+        hand(many, g.turn, 0.0, now)
+    g.next, g.moving = NEVER, LEAVES
+    move(fabric, many, to, now)
+
+
+@kernel
+def move(fabric: Fabric, many: Processes, to: int, now: int) -> None:
+    """All that leaves at once, or what comes back, as one copy over the link of the device; then the turn begins."""
+    g, size = fabric.gpu[0], 0
+    one = island_at(many.rows[to].island)
+    if g.moving == LEAVES:
+        for q in range(many.rows.size):
+            size += fabric.seats[q].leave
+            fabric.seats[q].leave = 0
+        if size == 0:
+            g.moving = COMES
+    if g.moving == COMES:
+        size = fabric.seats[to].come
+        fabric.seats[to].come = 0
+    if size == 0:
+        g.moving = NOTHING_MOVES
+        give(fabric, many, to, now)
+        return
+    way = one.ways[COPY_OUT if g.moving == LEAVES else COPY_IN]
+    links.catch_up_to(one, now)
+    x = links.put(one, -1, to, MOVES, float(size), way.rate)
+    x.route, x.route_end, x.passes = way.route, way.route_end, 0
+
+
+@kernel
+def moved(fabric: Fabric, many: Processes, to: int, now: int) -> None:
+    """Memory has left, or has come back, for the turn of this program."""
+    g = fabric.gpu[0]
+    g.moving = COMES if g.moving == LEAVES else NOTHING_MOVES
+    move(fabric, many, to, now)
+
+
+@kernel
+def give(fabric: Fabric, many: Processes, turn: int, now: int) -> None:
+    """The multiprocessors pass to the program at this place of the runlist."""
+    g = fabric.gpu[0]
+    p = fabric.turns[g.turn] if g.turn >= 0 else -1
     to = fabric.turns[turn]
     g.turn = turn
+    g.over = 0
     if p < 0 or to == p:
         begin_turn(fabric, many, now)
         return

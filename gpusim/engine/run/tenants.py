@@ -13,6 +13,7 @@ from gpusim.base.errors import GpusimError
 from gpusim.base.units import show_bytes
 from gpusim.engine import state
 from gpusim.engine.run.coupled import Coupled
+from gpusim.engine.run.memory_turns import MemoryTurns
 from gpusim.engine.run.simulate import Prepared, prepared
 from gpusim.machine.profile import Profile
 from gpusim.machine.tenancy import Tenancy
@@ -43,12 +44,15 @@ class Together:
 
     began     of each, ns: when each of its operators began on the device
     switches  how often the multiprocessors passed from one to another in turns, and switch_ns what that took
+    copied    bytes of programs that left the GPU or came back for others' turns, and moves how often some did
     """
 
     results: tuple[Result, ...]
     began: tuple[I64, ...]
     switches: int = 0
     switch_ns: int = 0
+    copied: int = 0
+    moves: int = 0
 
 
 def capacities(profile: Profile, count: int) -> list[int]:
@@ -65,10 +69,13 @@ def capacities(profile: Profile, count: int) -> list[int]:
     return [int(memory / count - context)] * count
 
 
-def simulate_tenants(programs: Sequence[Program], tenancy: Tenancy | None, **choices: Any) -> Together:
+def simulate_tenants(
+    programs: Sequence[Program], tenancy: Tenancy | None, memory: MemoryTurns | None = None, **choices: Any
+) -> Together:  # fmt: skip
     """Replay programs on one GPU at once.
 
     tenancy  how they share it; None: each has a slice of its own, and they share the link to the host
+    memory   who has turns where memory does not suffice for all
     choices  policies, seed and log, as `simulate.prepared` takes them, the same for all
 
     Raises GpusimError for a program that meets others, since its ranks would have to be on other GPUs.
@@ -81,12 +88,12 @@ def simulate_tenants(programs: Sequence[Program], tenancy: Tenancy | None, **cho
         for one in programs
     ]  # fmt: skip
     between = Connections(tenancy=tenancy) if tenancy is not None else _one_link(runs)
-    coupled = Coupled([run.simulation for run in runs], between)
+    coupled = Coupled([run.simulation for run in runs], between, memory)
     coupled.advance(state.NEVER)
     gpu = coupled.fabric.gpu[0]
     return Together(
         tuple(run.result() for run in runs), tuple(run.simulation.island.began.copy() for run in runs), int(gpu["switches"]),
-        int(gpu["switched"]),
+        int(gpu["switched"]), *((memory.copied, memory.moves) if memory else ()),
     )
 
 
