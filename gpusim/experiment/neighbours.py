@@ -49,6 +49,11 @@ def problems(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
             say(("beside",), f"'{name}' is {kind}, which cannot share a GPU with others", "name the recorded trace of one GPU")
     for i, text in enumerate(e.tenancy):
         shared = way(policy(text))
+        if shared.memory is not None:
+            try:
+                loaded.own.get("tenants", shared.memory)
+            except GpusimError as error:
+                say(("tenancy", i), error.message, error.hint)
         for machine in machines if shared.name == MIG else ():
             try:
                 mig.arrange(machine.name, [terms.mig for terms in shared.terms(most)])

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gpusim.base.errors import GpusimError, suggest
 from gpusim.base.units import TIME, parse
@@ -108,8 +109,8 @@ def runlist(levels: Sequence[str]) -> tuple[int, ...]:
 
 # ---------------------------------------------------------------- in the words of an experiment
 
-EXCLUSIVE, MIG = "exclusive", "mig"
-KNOWN: dict[str, tuple[str, ...]] = {EXCLUSIVE: (), SLICES: ("slice", "level"), MPS: ("cap", "priority"), MIG: ("slice",)}
+EXCLUSIVE, MIG, OVER_COMMIT = "exclusive", "mig", "over_commit"
+KNOWN: dict[str, tuple[str, ...]] = {EXCLUSIVE: (), SLICES: ("slice", "level"), MPS: ("cap", "priority"), MIG: ("slice",), OVER_COMMIT: ("policy",)}
 OTHERS = "others_"  # before a parameter: that of the programs beside
 
 
@@ -129,11 +130,15 @@ class Terms:
 
 @dataclass(frozen=True)
 class SharingWay:
-    """A way to share a GPU: `name`, the terms of the program, and those of the ones beside."""
+    """A way to share a GPU: `name`, the terms of the program, and those of the ones beside.
+
+    memory  the policy of kind tenants where programs need more memory than there is
+    """
 
     name: str
     mine: Terms
     others: Terms
+    memory: PolicySpec | None = None
 
     def terms(self, beside: int) -> tuple[Terms, ...]:
         """Of the program and of so many beside it."""
@@ -141,16 +146,20 @@ class SharingWay:
 
     def tenancy(self, beside: int, switch: Switch) -> Tenancy | None:
         """None where each has a device of its own."""
-        return Tenancy(self.name, tuple(each.seat for each in self.terms(beside)), switch) if self.name in WAYS else None
+        name = SLICES if self.name == OVER_COMMIT else self.name
+        return Tenancy(name, tuple(each.seat for each in self.terms(beside)), switch) if name in WAYS else None
 
 
 def way(spec: PolicySpec) -> SharingWay:
-    """From `exclusive`, `time_slices(slice=2 ms, others_slice=200 us)`, `mps(cap=30)` or `mig(slice=3g.40gb)`.
+    """From `exclusive`, `time_slices(slice=2 ms, others_slice=200 us)`, `mps(cap=30)`, `mig(slice=3g.40gb)` or
+    `over_commit(policy=nvshare)`.
 
     What is not said of the others is the default, but for a MIG slice: then they have such ones too.  Raises GpusimError.
     """
     if spec.name not in KNOWN:
         raise GpusimError(f"'{spec.name}' is no way to share a GPU", hint=suggest(spec.name, KNOWN))
+    if spec.name == OVER_COMMIT:
+        return _over_committed(dict(spec.params))
     offered = [before + name for name in KNOWN[spec.name] for before in ("", OTHERS)]
     given = dict(spec.params)
     for name in given:
@@ -163,6 +172,14 @@ def way(spec: PolicySpec) -> SharingWay:
     found = SharingWay(spec.name, mine, mine if spec.name == MIG and not theirs else _terms(spec.name, theirs))
     found.tenancy(1, Switch())  # refuses what the driver does not offer
     return found
+
+
+def _over_committed(given: dict[str, Any]) -> SharingWay:
+    """`over_commit(policy=nvshare, quantum=2)`: a policy of kind tenants with its parameters."""
+    if "policy" not in given:
+        raise GpusimError("over_commit needs a policy", hint="write over_commit(policy=nvshare); gpusim policies tenants lists them")
+    name = str(given.pop("policy"))
+    return SharingWay(OVER_COMMIT, Terms(), Terms(), PolicySpec(name, tuple(sorted(given.items()))))
 
 
 def _terms(name: str, given: Mapping[str, object]) -> Terms:

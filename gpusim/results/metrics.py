@@ -136,10 +136,13 @@ METRICS: dict[str, Metric] = {
         ("fairness", "1", HIGHER, "Jain's index of what programs do in a time over that alone: 1 where all lose alike."),
         ("work_per_gpu", "1", HIGHER,
          "What all programs do in a time, each over what it does alone, for each GPU that they take."),
+        ("all_ended_ns", "ns", LOWER, "Until the last of the programs has ended."),
         ("step_p50_ns", "ns", LOWER, "From one step of the program to the next, such as a token: the median."),
         ("step_p99_ns", "ns", LOWER, "The same: the 99th percentile."),
         ("switches", "", NEITHER, "How often the multiprocessors passed from one program to another by time slices."),
         ("switch_ns", "ns", LOWER, "What these took, in which no kernel ran."),
+        ("programs_swapped", "", LOWER, "How often a program's memory left the GPU, or came back, for another's turn."),
+        ("programs_swapped_bytes", "B", LOWER, "Bytes of it, both ways."),
         ("unusable_bytes", "B", LOWER, "Memory of the GPU that no tensor can have: contexts, and what no MIG slice has."),
     ),
     **_declare(
