@@ -11,7 +11,7 @@ import numpy as np
 
 from gpusim.base.yaml.values import policy
 from gpusim.engine.run.memory_turns import MemoryTurns
-from gpusim.engine.run.tenants import I64, Program, Together, capacities, progress, simulate_tenants
+from gpusim.engine.run.tenants import I64, Program, Together, capacities, progress, simulate_tenants, with_fault
 from gpusim.experiment.spec import RunSpec
 from gpusim.machine import mig
 from gpusim.machine.profile import Profile
@@ -53,6 +53,8 @@ def on_one_gpu(
     choices.pop("active_thread_percentage", None)
     exclusive = [Program(work(gpu), gpu, capacities(gpu, 1)[0]) for work in works]
     alone = [simulate_tenants([one], None, **choices | {"log": False}) for one in exclusive]
+    if shared.fault:
+        return _with_fault(programs, shared, switch_of(gpu), alone, **choices)
     if shared.name == EXCLUSIVE:
         each = [simulate_tenants([one], None, **choices) for one in programs]
         together = Together(tuple(one.results[0] for one in each), tuple(one.began[0] for one in each))
@@ -68,6 +70,22 @@ def on_one_gpu(
         **done.metrics, **_metrics(rates, done, lone.results[0], together, len(works) if shared.name == EXCLUSIVE else 1),
         **_steps(programs[0].work.trace, together.began[0], int(done.metrics["makespan_ns"])),
         "unusable_bytes": _unusable(gpu, shared, machines),
+    })  # fmt: skip
+
+
+def _with_fault(
+    programs: Sequence[Program], shared: SharingWay, switch: Switch, alone: Sequence[Together], **choices: Any
+) -> Result:  # fmt: skip
+    """The first program where the second has a fatal fault."""
+    left, lost = with_fault(programs, shared.tenancy(len(programs) - 1, switch), shared.fault, **choices)
+    done, usual = left.results[0], alone[0].results[0]
+    if not (done.finished and usual.finished):
+        return _failed(done, left)
+    makespan = done.metrics["makespan_ns"]
+    return replace(done, metrics={
+        **done.metrics, "sharing_slowdown": makespan / usual.metrics["makespan_ns"], "lost_to_fault_ns": lost,
+        "all_ended_ns": max(int(one.metrics["makespan_ns"]) for one in left.results),
+        **_steps(programs[0].work.trace, left.began[0], int(makespan)),
     })  # fmt: skip
 
 

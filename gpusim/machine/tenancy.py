@@ -14,7 +14,7 @@ priority goes before.  No vendor states this; it is the rule that gives back wha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpusim.base.errors import GpusimError, suggest
@@ -110,7 +110,10 @@ def runlist(levels: Sequence[str]) -> tuple[int, ...]:
 # ---------------------------------------------------------------- in the words of an experiment
 
 EXCLUSIVE, MIG, OVER_COMMIT = "exclusive", "mig", "over_commit"
-KNOWN: dict[str, tuple[str, ...]] = {EXCLUSIVE: (), SLICES: ("slice", "level"), MPS: ("cap", "priority"), MIG: ("slice",), OVER_COMMIT: ("policy",)}
+KNOWN: dict[str, tuple[str, ...]] = {
+    EXCLUSIVE: (), SLICES: ("slice", "level"), MPS: ("cap", "priority"), MIG: ("slice",), OVER_COMMIT: ("policy",),
+}  # fmt: skip
+FAULT = "fault"  # when the first of the programs beside has a fatal fault: of each way in which they share something
 OTHERS = "others_"  # before a parameter: that of the programs beside
 
 
@@ -133,12 +136,14 @@ class SharingWay:
     """A way to share a GPU: `name`, the terms of the program, and those of the ones beside.
 
     memory  the policy of kind tenants where programs need more memory than there is
+    fault   ns: when the first of the programs beside has a fatal fault, 0: it has none
     """
 
     name: str
     mine: Terms
     others: Terms
     memory: PolicySpec | None = None
+    fault: int = 0
 
     def terms(self, beside: int) -> tuple[Terms, ...]:
         """Of the program and of so many beside it."""
@@ -162,6 +167,8 @@ def way(spec: PolicySpec) -> SharingWay:
         return _over_committed(dict(spec.params))
     offered = [before + name for name in KNOWN[spec.name] for before in ("", OTHERS)]
     given = dict(spec.params)
+    if spec.name in (SLICES, MPS, MIG) and FAULT in given:
+        return replace(way(_without_fault(spec)), fault=_fault(given[FAULT]))
     for name in given:
         if name not in offered:
             raise GpusimError(f"{spec.name} has no parameter '{name}'", hint=suggest(name, offered))
@@ -174,10 +181,21 @@ def way(spec: PolicySpec) -> SharingWay:
     return found
 
 
+def _without_fault(spec: PolicySpec) -> PolicySpec:
+    return PolicySpec(spec.name, tuple((name, value) for name, value in spec.params if name != FAULT))
+
+
+def _fault(value: object) -> int:
+    found = round(float(parse(str(value), TIME)))
+    if found <= 0:
+        raise GpusimError(f"a fault at {value} is before the programs begin", hint="fault=500 ms")
+    return found
+
+
 def _over_committed(given: dict[str, Any]) -> SharingWay:
     """`over_commit(policy=nvshare, quantum=2)`: a policy of kind tenants with its parameters."""
     if "policy" not in given:
-        raise GpusimError("over_commit needs a policy", hint="write over_commit(policy=nvshare); gpusim policies tenants lists them")
+        raise GpusimError("over_commit needs a policy", hint="over_commit(policy=nvshare); gpusim policies tenants lists all")
     name = str(given.pop("policy"))
     return SharingWay(OVER_COMMIT, Terms(), Terms(), PolicySpec(name, tuple(sorted(given.items()))))
 

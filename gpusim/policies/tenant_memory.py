@@ -43,7 +43,7 @@ class TenantTurn:
 
 @dataclass(frozen=True)
 class TenantsView:
-    """now: ns; capacity: bytes for all programs; running: whose turn it is, -1 for none; over: that turn has lasted its time."""
+    """now: ns; capacity: bytes for all; running: whose turn it is, -1 for none; over: that turn has lasted its time."""
 
     now: int
     capacity: int

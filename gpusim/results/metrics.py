@@ -136,6 +136,7 @@ METRICS: dict[str, Metric] = {
         ("fairness", "1", HIGHER, "Jain's index of what programs do in a time over that alone: 1 where all lose alike."),
         ("work_per_gpu", "1", HIGHER,
          "What all programs do in a time, each over what it does alone, for each GPU that they take."),
+        ("lost_to_fault_ns", "ns", LOWER, "Work that the program does again because one beside it had a fatal fault."),
         ("all_ended_ns", "ns", LOWER, "Until the last of the programs has ended."),
         ("step_p50_ns", "ns", LOWER, "From one step of the program to the next, such as a token: the median."),
         ("step_p99_ns", "ns", LOWER, "The same: the 99th percentile."),

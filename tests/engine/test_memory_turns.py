@@ -95,7 +95,7 @@ def stubborn(view, which=0):  # type: ignore[no-untyped-def]
 
 
 def test_a_standstill_is_told_by_name() -> None:
-    with pytest.raises(GpusimError, match="policy 'stubborn' lets the programs wait for memory for ever.*program 1 needs"):
+    with pytest.raises(GpusimError, match=r"policy 'stubborn' lets the programs wait for memory for ever.*program 1 needs"):
         memory_turns(stubborn, (6000, 6000), kernels(500), kernels(500))
 
 
@@ -112,12 +112,12 @@ def takes_what_is_not_there(view):  # type: ignore[no-untyped-def]
 
 
 def test_turns_that_memory_does_not_allow_are_refused() -> None:
-    with pytest.raises(PolicyError, match="has 10 bytes of tenant 1 leave for tenant 0; it has 0 B there"):
+    with pytest.raises(PolicyError, match=r"has 10 bytes of tenant 1 leave for tenant 0; it has 0 B there"):
         memory_turns(takes_what_is_not_there, (6000, 6000), kernels(500), kernels(500))
-    with pytest.raises(PolicyError, match="gives the GPU to tenant 1, which needs .* more than are free"):
+    with pytest.raises(PolicyError, match=r"gives the GPU to tenant 1, which needs .* more than are free"):
         memory_turns(greedy, (6000, 6000), kernels(5000), kernels(500))
 
 
 def test_a_program_that_is_larger_than_the_gpu_is_refused() -> None:
-    with pytest.raises(GpusimError, match="program 1 needs .*, and the GPU has"):
+    with pytest.raises(GpusimError, match=r"program 1 needs .*, and the GPU has"):
         memory_turns("nvshare", (6000, 16_000), kernels(500), kernels(500))

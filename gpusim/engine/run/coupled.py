@@ -50,6 +50,12 @@ class Coupled(SideBySide):
         if between.tenancy is not None:
             self.fabric = seats.take(self.fabric, simulations, between.tenancy, asks=memory is not None)
 
+    def leave(self, which: int, at: int) -> None:
+        """A program is gone at `at` ns, up to which all have run: what it has under way ends with it."""
+        self.processes.turn["now"] = at
+        self.simulations[which].reason = state.DESERTED
+        self.processes.rows["ended"][which] = 1
+
     def _step(self, until: int) -> tuple[int, int]:
         loop = direct(run_coupled)
         reason, which = guarded(self.simulations, self.processes, lambda: loop(self.fabric, self.processes, until))

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def take(fabric: Fabric, simulations: Sequence[Simulation], tenancy: Tenancy, *, asks: bool = False) -> Fabric:
-    """The fabric with the device that all programs have; asks: a policy says whose turn is next.  Raises GpusimError where they do not share its multiprocessors."""
+    """The fabric with the device that all programs have; asks: a policy says whose turn is next.
+
+    Raises GpusimError where they do not share its multiprocessors.
+    """
     if len(tenancy.tenants) != len(simulations):
         raise GpusimError(f"{len(simulations)} programs have {len(tenancy.tenants)} seats on one GPU")
     by_turns = tenancy.way == SLICES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from gpusim.engine.run.coupled import Coupled
 from gpusim.engine.run.memory_turns import MemoryTurns
 from gpusim.engine.run.simulate import Prepared, prepared
 from gpusim.machine.profile import Profile
-from gpusim.machine.tenancy import Tenancy
+from gpusim.machine.tenancy import MPS, Tenancy
 from gpusim.machine.topology.connections import Connections
 from gpusim.results.result import Result
 from gpusim.trace.workload import Workload
@@ -80,13 +80,7 @@ def simulate_tenants(
 
     Raises GpusimError for a program that meets others, since its ranks would have to be on other GPUs.
     """
-    runs = [
-        prepared(
-            one.work.trace, one.profile, work=one.work, capacity_bytes=one.capacity,
-            active_thread_percentage=one.percentage, **choices,
-        )
-        for one in programs
-    ]  # fmt: skip
+    runs = _prepared(programs, **choices)
     between = Connections(tenancy=tenancy) if tenancy is not None else _one_link(runs)
     coupled = Coupled([run.simulation for run in runs], between, memory)
     coupled.advance(state.NEVER)
@@ -95,6 +89,54 @@ def simulate_tenants(
         tuple(run.result() for run in runs), tuple(run.simulation.island.began.copy() for run in runs), int(gpu["switches"]),
         int(gpu["switched"]), *((memory.copied, memory.moves) if memory else ()),
     )
+
+
+def with_fault(
+    programs: Sequence[Program], tenancy: Tenancy | None, at: int, **choices: Any
+) -> tuple[Together, int]:  # fmt: skip
+    """What becomes of the others when the second program has a fatal fault at `at` ns: (all but that, ns of their work lost).
+
+    All clients of an MPS server end with the one that faults, and begin again with a new server; elsewhere only that one ends.
+    Nothing is lost where the others, or that one, have ended before.
+    """
+    runs = _prepared(programs, **choices)
+    between = Connections(tenancy=tenancy) if tenancy is not None else _one_link(runs)
+    coupled = Coupled([run.simulation for run in runs], between)
+    coupled.advance(at)
+    if runs[1].simulation.reason == state.FINISHED:
+        raise GpusimError(
+            f"the program beside has ended after {runs[1].simulation.now} ns: there is none to fault at {at} ns",
+            hint="an earlier fault, or a longer program",
+        )  # fmt: skip
+    others = [0, *range(2, len(runs))]
+    if tenancy is not None and tenancy.way == MPS:
+        left = [p for p in others if runs[p].simulation.reason != state.FINISHED]
+        seats = replace(tenancy, tenants=tuple(tenancy.tenants[p] for p in left))
+        again = simulate_tenants([programs[p] for p in left], seats, **choices) if left else None
+        found = {p: (runs[p].result(), runs[p].simulation.island.began.copy()) for p in others if p not in left}
+        for p, result, began in zip(left, again.results, again.began, strict=True) if again else ():
+            found[p] = _later(result, at), began + at
+        return Together(*(tuple(part) for part in zip(*(found[p] for p in others), strict=True))), at if left else 0
+    coupled.leave(1, at)
+    coupled.advance(state.NEVER)
+    return Together(tuple(runs[p].result() for p in others), tuple(runs[p].simulation.island.began.copy() for p in others)), 0
+
+
+def _later(result: Result, ns: int) -> Result:
+    """The result of a run that began so much later."""
+    if "makespan_ns" not in result.metrics:
+        return result
+    return replace(result, metrics={**result.metrics, "makespan_ns": result.metrics["makespan_ns"] + ns})
+
+
+def _prepared(programs: Sequence[Program], **choices: Any) -> list[Prepared]:
+    return [
+        prepared(
+            one.work.trace, one.profile, work=one.work, capacity_bytes=one.capacity,
+            active_thread_percentage=one.percentage, **choices,
+        )
+        for one in programs
+    ]  # fmt: skip
 
 
 def _one_link(runs: Sequence[Prepared]) -> Connections:

@@ -10,7 +10,7 @@ def nvshare(view: TenantsView, quantum: float = 30.0) -> TenantTurn | None:
 
     Of the others' memory leaves as much as is missing, of those first that were there last.
 
-    Source: G. Alexopoulos, D. Mitropoulos, "nvshare: practical GPU sharing without memory size constraints", ICSE 2024 (demonstration)
+    Source: G. Alexopoulos, D. Mitropoulos, "nvshare: practical GPU sharing without memory size constraints", ICSE 2024
     """
     if view.goes_on():
         return None
