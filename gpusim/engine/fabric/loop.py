@@ -95,6 +95,8 @@ def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
         coming[p] = NEVER if rows[p].ended else 0
     abandon(many, turn.now)
     fabric.gpu[0].changed = 1
+    for p in range(rows.size):
+        fabric.seats[p].stale = 1
     if fabric.gpu[0].ordered:
         tenants.order(fabric, many, turn.now)
     while True:

@@ -36,7 +36,7 @@ def take(fabric: Fabric, simulations: Sequence[Simulation], tenancy: Tenancy, *,
     gpu["mode"], gpu["turn"] = BY_TURNS if by_turns else AT_ONCE, -1
     gpu["fixed"], gpu["of_a_processor"] = tenancy.switch.fixed, tenancy.switch.of_a_processor
     for seat, tenant in zip(fabric.seats, tenancy.tenants, strict=True):
-        seat["slice"], seat["priority"] = tenant.slice, tenant.priority
+        seat["slice"], seat["priority"], seat["part"] = tenant.slice, tenant.priority, 0.0 if by_turns else 1.0
     gpu["asks"] = asks
     if asks:  # turns are named by their programs
         return fabric._replace(turns=np.arange(len(simulations)))
