@@ -9,6 +9,7 @@ from gpusim.base.defaults import LATER
 from gpusim.base.errors import GpusimError, Problem
 from gpusim.base.yaml.find import is_managed, is_of_ranks
 from gpusim.base.yaml.values import NONE, policy
+from gpusim.engine.run.tenants import limited
 from gpusim.machine import mig
 from gpusim.machine.tenancy import EXCLUSIVE, MIG, way
 
@@ -54,9 +55,13 @@ def problems(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
                 loaded.own.get("tenants", shared.memory)
             except GpusimError as error:
                 say(("tenancy", i), error.message, error.hint)
-        for machine in machines if shared.name == MIG else ():
+        limits = [terms.memory for terms in shared.terms(most)]
+        for machine in machines if shared.name == MIG or any(limits) else ():
             try:
-                mig.arrange(machine.name, [terms.mig for terms in shared.terms(most)])
+                if shared.name == MIG:
+                    mig.arrange(machine.name, [terms.mig for terms in shared.terms(most)])
+                else:
+                    limited(machine, limits)
             except GpusimError as error:
                 say(("tenancy", i), error.message, error.hint)
     return found

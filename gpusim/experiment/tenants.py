@@ -11,7 +11,7 @@ import numpy as np
 
 from gpusim.base.yaml.values import policy
 from gpusim.engine.run.memory_turns import MemoryTurns
-from gpusim.engine.run.tenants import I64, Program, Together, capacities, progress, simulate_tenants, with_fault
+from gpusim.engine.run.tenants import I64, Program, Together, capacities, limited, progress, simulate_tenants, with_fault
 from gpusim.experiment.spec import RunSpec
 from gpusim.machine import mig
 from gpusim.machine.profile import Profile
@@ -95,7 +95,8 @@ def _rooms(shared: SharingWay, gpu: Profile, machines: Sequence[Profile]) -> lis
         return [sum(capacities(gpu, len(machines)))] * len(machines)
     if shared.name in (EXCLUSIVE, MIG):
         return [capacities(machine, 1)[0] for machine in machines]
-    return capacities(gpu, len(machines))
+    limits = [terms.memory for terms in shared.terms(len(machines) - 1)]
+    return limited(gpu, limits) if any(limits) else capacities(gpu, len(machines))
 
 
 def _memory(shared: SharingWay, own: Registry, room: Sequence[int], alone: Sequence[Together]) -> MemoryTurns:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpusim.base.errors import GpusimError, suggest
-from gpusim.base.units import TIME, parse
+from gpusim.base.units import BYTES, TIME, parse
 from gpusim.base.yaml.values import PolicySpec
 from gpusim.machine.sharing import percentage
 
@@ -111,7 +111,8 @@ def runlist(levels: Sequence[str]) -> tuple[int, ...]:
 
 EXCLUSIVE, MIG, OVER_COMMIT = "exclusive", "mig", "over_commit"
 KNOWN: dict[str, tuple[str, ...]] = {
-    EXCLUSIVE: (), SLICES: ("slice", "level"), MPS: ("cap", "priority"), MIG: ("slice",), OVER_COMMIT: ("policy",),
+    EXCLUSIVE: (), SLICES: ("slice", "level", "memory"), MPS: ("cap", "priority", "memory"), MIG: ("slice",),
+    OVER_COMMIT: ("policy",),
 }  # fmt: skip
 FAULT = "fault"  # when the first of the programs beside has a fatal fault: of each way in which they share something
 OTHERS = "others_"  # before a parameter: that of the programs beside
@@ -124,11 +125,13 @@ class Terms:
     seat  among time slices, or of an MPS client
     cap   percentage of the multiprocessors under MPS (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE)
     mig   its MIG slice, "" for none
+    memory  bytes that it may have, its context among them (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT); 0: an equal part
     """
 
     seat: Tenant = Tenant()
     cap: int = 100
     mig: str = ""
+    memory: int = 0
 
 
 @dataclass(frozen=True)
@@ -207,6 +210,15 @@ def _terms(name: str, given: Mapping[str, object]) -> Terms:
         priority = given.get("priority", 0)
         if not isinstance(priority, int):
             raise GpusimError(f"priority is {priority!r}", hint="0 normal, 1 below normal")
-        return Terms(Tenant(priority=priority), percentage(given.get("cap", 100)))
+        return Terms(Tenant(priority=priority), percentage(given.get("cap", 100)), memory=_memory(given))
     length = round(float(parse(str(given["slice"]), TIME))) if "slice" in given else SLICE_NS
-    return Terms(Tenant(length, str(given.get("level", LOW))))
+    return Terms(Tenant(length, str(given.get("level", LOW))), memory=_memory(given))
+
+
+def _memory(given: Mapping[str, object]) -> int:
+    if "memory" not in given:
+        return 0
+    found = int(parse(str(given["memory"]), BYTES))
+    if found <= 0:
+        raise GpusimError(f"a memory limit of {given['memory']} leaves nothing", hint="memory=8 GiB")
+    return found

@@ -10,7 +10,8 @@ from tenant_programs import kernels, slices
 
 from gpusim.base.errors import GpusimError
 from gpusim.engine.run.simulate import prepared
-from gpusim.engine.run.tenants import Program, with_fault
+from gpusim.engine.run.tenants import Program, limited, with_fault
+from gpusim.machine import catalogue
 from gpusim.machine.tenancy import MPS, Tenancy, Tenant
 
 pytestmark = pytest.mark.hand_worked
@@ -45,3 +46,15 @@ def test_a_slice_of_ones_own_loses_nothing() -> None:
 def test_a_program_that_has_ended_cannot_fault() -> None:
     with pytest.raises(GpusimError, match="the program beside has ended"):
         faulted(MPS_OF_TWO, 10_000)
+
+
+def test_memory_limits_hold_contexts_and_are_not_promised_twice() -> None:
+    """16 GiB, contexts of 300 MB."""
+    gpu = catalogue.load("t4")
+    context, memory, gib = int(gpu.context.value), int(gpu.memory.capacity.value), 1 << 30
+    assert limited(gpu, [10 * gib, 4 * gib]) == [10 * gib - context, 4 * gib - context]
+    assert limited(gpu, [10 * gib, 0, 0]) == [10 * gib - context, *[(memory - 10 * gib) // 2 - context] * 2]
+    with pytest.raises(GpusimError, match=r"limits of 10 GiB \+ 8 GiB: 't4' has"):
+        limited(gpu, [10 * gib, 8 * gib])
+    with pytest.raises(GpusimError, match="the context of program 0 takes"):
+        limited(gpu, [1 << 20, 4 * gib])

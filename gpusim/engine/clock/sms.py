@@ -180,9 +180,9 @@ def take_part(isl: Island, part: float) -> None:
         crosses = part == 0.0 or t.part == 0.0  # only then may others start, or none
         t.part = part
         for i in range(c.running):
-            if isl.activities[isl.running[i].activity].kind == KERNEL:
-                if crosses or isl.running[i].work != FLOWS:
-                    regrant(isl, i, isl.running[i].granted)
+            x = isl.running[i]
+            if isl.activities[x.activity].kind == KERNEL and (crosses or x.work != FLOWS):
+                regrant(isl, i, x.granted)
         if crosses:
             c.unsettled = 1
 

@@ -69,6 +69,27 @@ def capacities(profile: Profile, count: int) -> list[int]:
     return [int(memory / count - context)] * count
 
 
+def limited(profile: Profile, limits: Sequence[int]) -> list[int]:
+    """Bytes for each program below its own limit, of which its context takes a part; 0: an equal part of what the others leave.
+
+    Raises GpusimError where limits are more than there is, or a context takes all of one.
+    """
+    context, memory = int(profile.context.value), int(profile.memory.capacity.value)
+    left, free = memory - sum(limits), limits.count(0)
+    if left < free * context:
+        rest = f", and {free} more have none" if free else ""
+        raise GpusimError(
+            f"limits of {' + '.join(show_bytes(limit) for limit in limits if limit)}{rest}: '{profile.name}' has "
+            f"{show_bytes(memory)}", hint="a limit reserves its memory; over_commit swaps whole programs",
+        )  # fmt: skip
+    found = [(limit or left // free) - context for limit in limits]
+    for number, size in enumerate(found):
+        if size <= 0:
+            said = f"the context of program {number} takes {show_bytes(context)}, and its limit is {show_bytes(limits[number])}"
+            raise GpusimError(said, hint="a larger limit")
+    return found
+
+
 def simulate_tenants(
     programs: Sequence[Program], tenancy: Tenancy | None, memory: MemoryTurns | None = None, **choices: Any
 ) -> Together:  # fmt: skip
