@@ -21,7 +21,7 @@ class TenantSeen:
     there    of them what is on the GPU; nothing before its first turn
     away     bytes on the host, which come back before it runs
     ready    it has something to run
-    waited   ns since it was last on the GPU or came
+    waited   ns since its last turn ended, or since it came; 0 while it has its turn
     """
 
     number: int

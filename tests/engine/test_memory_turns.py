@@ -58,6 +58,15 @@ def test_a_whole_program_leaves() -> None:
     assert memory.copied == 4 * 6000
 
 
+def test_of_three_that_leaves_which_was_there_last() -> None:
+    """Two of 5000 fit.  0-1000, 1000-2000; the first leaves for the third, 625: 2625-3625; then the second for the first,
+    625 out and 500 in: 4750-5250; ended, so that the second's 5000 come in 500: 5750-6250; the third is there: 6250-6750.
+    """
+    each, memory = memory_turns("nvshare(quantum=1e-6)", (5000,) * 3, kernels(1500), kernels(1500), kernels(1500))
+    assert each == [[(0, 5250)], [(1000, 6250)], [(2625, 6750)]]
+    assert memory.copied == 4 * 5000
+
+
 def test_switches_cost_their_time_behind_the_copies() -> None:
     """0-1000, 750 and 100, 1850-2350; the second has ended: 600 and 100, 3050-3550."""
     each, _ = memory_turns("suspend_resume(quantum=1e-6)", (6000, 6000), kernels(1500), kernels(500), switch=Switch(100.0, 0))

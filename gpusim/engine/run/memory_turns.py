@@ -43,7 +43,10 @@ class MemoryTurns:
         ended = processes.rows["ended"]
         running = int(gpu["turn"])
         view = TenantsView(now, self.capacity, running, bool(gpu["over"]), tuple(
-            TenantSeen(p, self.claims[p], self.there[p], self.away[p], bool(fabric.seats[p]["wanted"]), now - self.last[p])
+            TenantSeen(
+                p, self.claims[p], self.there[p], self.away[p], bool(fabric.seats[p]["wanted"]),
+                0 if p == running else now - self.last[p],
+            )
             for p in range(len(self.claims)) if not ended[p]
         ))  # fmt: skip
         made = self.policy.turn(view)
