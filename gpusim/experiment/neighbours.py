@@ -11,7 +11,7 @@ from gpusim.base.yaml.find import is_managed, is_of_ranks
 from gpusim.base.yaml.values import NONE, policy
 from gpusim.engine.run.tenants import limited
 from gpusim.machine import mig
-from gpusim.machine.tenancy import EXCLUSIVE, MIG, way
+from gpusim.machine.tenancy import EXCLUSIVE, MIG, WAYS, way
 
 if TYPE_CHECKING:
     from gpusim.experiment.load import Loaded
@@ -42,14 +42,17 @@ def problems(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
         say(("share",), "programs that share a GPU share its multiprocessors", "share: [sms, memory, engines]")
     if e.active_thread_percentage != (int(LATER["active_thread_percentage"]),):
         say(("active_thread_percentage",), "each program beside others has a cap of its own", "write tenancy: mps(cap=30)")
-    if e.options.log:
-        say(("options", "log"), "a run beside others keeps no log: what it says follows from those of all", "leave out log")
+    if e.options.log and e.policies.plan != (NONE,):
+        say(("options", "log"), "the logs of programs beside each other are kept without a plan", "leave out log, or plan")
     for name, file in {**loaded.traces, **loaded.beside}.items():
         if is_managed(file) or is_of_ranks(file):
             kind = "a managed program" if is_managed(file) else "a program of many ranks"
             say(("beside",), f"'{name}' is {kind}, which cannot share a GPU with others", "name the recorded trace of one GPU")
     for i, text in enumerate(e.tenancy):
         shared = way(policy(text))
+        if e.options.log and (shared.name not in WAYS or shared.fault):
+            only = "time_slices and mps without faults: the referee follows no other way"
+            say(("tenancy", i), f"logs of programs beside each other are kept under {only}", "leave out log, or this way")
         if shared.memory is not None:
             try:
                 loaded.own.get("tenants", shared.memory)

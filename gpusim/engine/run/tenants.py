@@ -137,7 +137,8 @@ def with_fault(
         found = {p: (runs[p].result(), runs[p].simulation.island.began.copy()) for p in others if p not in left}
         for p, result, began in zip(left, again.results, again.began, strict=True) if again else ():
             found[p] = _later(result, at), began + at
-        return Together(*(tuple(part) for part in zip(*(found[p] for p in others), strict=True))), at if left else 0
+        lost = at if left else 0
+        return Together(tuple(found[p][0] for p in others), tuple(found[p][1] for p in others)), lost
     coupled.leave(1, at)
     coupled.advance(state.NEVER)
     return Together(tuple(runs[p].result() for p in others), tuple(runs[p].simulation.island.began.copy() for p in others)), 0
