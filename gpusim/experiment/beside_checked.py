@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from gpusim.base.defaults import LATER
 from gpusim.base.yaml.values import policy
 from gpusim.experiment.ran import load_machine_of, own_times_of
 from gpusim.experiment.ranks_checked import as_one
@@ -14,11 +13,6 @@ from gpusim.machine.tenancy import Tenancy, way
 from gpusim.referee import tenants
 from gpusim.referee.report import Findings, Report
 from gpusim.results.result import Result
-
-
-def is_beside(result: Result) -> bool:
-    """Whether it ran beside other programs on its GPU."""
-    return result.spec.get("beside", LATER["beside"]) != LATER["beside"]
 
 
 def check_beside(result: Result, base: Path) -> Report:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from gpusim.base.defaults import LATER
 from gpusim.base.errors import GpusimError, ResultError
 from gpusim.base.yaml.find import find, find_run
 from gpusim.base.yaml.values import machine as read_machine
@@ -31,7 +30,7 @@ def load_trace_of(result: Result, base: Path, other: Path | None = None, own: Re
     Of ranks it is the program that they divided.
     """
     chain = str(result.spec.get("transform", "none"))
-    if result.ranks and result.spec.get("beside", LATER["beside"]) == LATER["beside"]:
+    if result.ranks and not result.beside:
         chain, _ = transforms.around_ranks(chain, own)
     file, wanted = find("trace", str(other or result.spec["trace"]), base), str(result.spec.get("trace_hash", ""))
     return _load(file, chain, wanted, own)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpusim.base.defaults import LATER
 from gpusim.base.text import table as text_table
 from gpusim.programs.ranks.layout import AS_RECORDED
 from gpusim.results.result import Result
@@ -23,7 +22,7 @@ def rows(result: Result) -> list[dict[str, str]]:
 
     Of a run beside others one for each program.
     """
-    number, place = ("program", "") if _is_beside(result) else ("ranks", "on")
+    number, place = ("program", "") if result.beside else ("ranks", "on")
     said = [_row(rank) for rank in result.ranks]
     shown: list[dict[str, str]] = []
     first = 0
@@ -50,12 +49,8 @@ def of_ranks(results: Sequence[Result]) -> str:
     alone = str(best.spec.get("trace", "")) if layout == AS_RECORDED else layout
     name = run_name(best, varying(results)) if len(results) > 1 else alone
     shown = rows(best)
-    what = "Programs" if _is_beside(best) else "Ranks"
+    what = "Programs" if best.beside else "Ranks"
     return f"{what} of {name}\n{text_table(shown, [*dict.fromkeys(column for row in shown for column in row)])}"
-
-
-def _is_beside(result: Result) -> bool:
-    return result.spec.get("beside", LATER["beside"]) != LATER["beside"]
 
 
 def _row(rank: Result) -> dict[str, str]:

@@ -62,7 +62,8 @@ def test_a_wrong_time_of_another_program_is_found(folder: Path, results: list[Re
 
 @pytest.mark.slow
 def test_each_program_is_a_device_of_the_timeline_and_has_metrics(folder: Path, results: list[Result]) -> None:
-    assert set(np.unique(activities(results[0], None).rows["device"])) == {0, 1}
+    found_rows = activities(results[0], None)
+    assert set(np.unique(found_rows.rows["device"])) == {0, 1} and found_rows.device == "program"
     found = list(fired(RecordedRuns(folder)))
     assert [alert for _, rows in found for alert in rows if alert["alert"] == "Straggler"] == []
     assert [len(places) for _, places in RecordedRuns(folder).results()] == [2, 2, 2]

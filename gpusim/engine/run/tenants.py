@@ -118,7 +118,7 @@ def with_fault(
     """What becomes of the others when the second program has a fatal fault at `at` ns: (all but that, ns of their work lost).
 
     All clients of an MPS server end with the one that faults, and begin again with a new server; elsewhere only that one ends.
-    Nothing is lost where the others, or that one, have ended before.
+    Nothing is lost of those that have ended before.  Raises GpusimError where the second has.
     """
     runs = _prepared(programs, **choices)
     between = Connections(tenancy=tenancy) if tenancy is not None else _one_link(runs)

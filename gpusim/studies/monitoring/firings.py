@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gpusim.experiment.beside_checked import is_beside
 from gpusim.results.monitoring.alerts import firing
 from gpusim.results.result import Result
 from gpusim.studies.monitoring.runs import RecordedRuns
@@ -21,7 +20,7 @@ def fired(runs: RecordedRuns) -> Iterator[tuple[Result, list[dict[str, Any]]]]:
     first_s, lasted_s  the same by the metrics' clock, and for how long in all
     """
     for result, places in runs.results():
-        groups = [[place] for place in places] if is_beside(result) else [places]  # other programs are no stragglers
+        groups = [[place] for place in places] if result.beside else [places]  # other programs are no stragglers
         yield result, [
             {
                 **{name: found.identity[name] for name in ("run", "trace", "profile", "policy", "device")},
