@@ -50,6 +50,7 @@ class SuspendStep(NamedTuple):
     ns: float
     size: float
 
+
 @dataclass(frozen=True)
 class Process:
     """What a process has on its GPU.
@@ -70,9 +71,11 @@ class Process:
         """Bytes of host memory for a copy of each weight: powers of two."""
         return sum(1 << (size - 1).bit_length() for size in self.tensors if size)
 
+
 def total(steps: Sequence[SuspendStep]) -> float:
     """ns of all."""
     return sum(step.ns for step in steps)
+
 
 def sleep(
     profile: Profile, process: Process, level: int, missing: float, costs: SleepCosts, share: float = 1.0
@@ -90,6 +93,7 @@ def sleep(
         ]
     return [*steps, SuspendStep("release memory", costs.release, process.allocated)]
 
+
 def wake(
     profile: Profile, process: Process, level: int, files: str, costs: SleepCosts, share: float = 1.0
 ) -> list[SuspendStep]:  # fmt: skip
@@ -106,6 +110,7 @@ def wake(
         SuspendStep("copy weights to the GPU, pageable", size / (profile.host.pageable_h2d.value * share) * 1e9, size),
     ]
 
+
 def checkpoint(profile: Profile, process: Process, drain: float = 0.0) -> list[SuspendStep]:
     """The steps of `cuda-checkpoint` that take a process off the GPU.  drain: ns until its submitted work is done."""
     size = process.allocated + profile.context.value
@@ -115,6 +120,7 @@ def checkpoint(profile: Profile, process: Process, drain: float = 0.0) -> list[S
         SuspendStep("copy to the host, pageable", size / profile.host.pageable_d2h.value * 1e9, size),
         SuspendStep("release memory", profile.allocation.free_per_gib.value * size / GIB, size),
     ]
+
 
 def restore(profile: Profile, process: Process) -> list[SuspendStep]:
     """The steps that bring it back."""
