@@ -35,9 +35,13 @@ def problems(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
         say(("tenancy",), "the program is alone: tenancy changes nothing", "name the other programs: beside: resnet50-train")
     if not most:
         return found
-    for key, plain in (("unified", (NONE,)), ("parallel", (LATER["parallel"],))):
+    reasons = {
+        "unified": ((NONE,), "unified memory, whose pages have a clock of their own"),
+        "parallel": ((LATER["parallel"],), "ranks: each of those has its own GPU"),
+    }  # fmt: skip
+    for key, (plain, why) in reasons.items():
         if getattr(e, key) != plain:
-            say((key,), f"programs that share a GPU are simulated without {key}", f"leave out {key} or beside")
+            say((key,), f"programs that share a GPU are simulated without {why}", f"leave out {key} or beside")
     if "sms" not in e.share:
         say(("share",), "programs that share a GPU share its multiprocessors", "share: [sms, memory, engines]")
     if e.active_thread_percentage != (int(LATER["active_thread_percentage"]),):

@@ -126,7 +126,7 @@ def with_fault(
     coupled.advance(at)
     if runs[1].simulation.reason == state.FINISHED:
         raise GpusimError(
-            f"the program beside has ended after {runs[1].simulation.now} ns: there is none to fault at {at} ns",
+            f"the program beside has ended after {runs[1].simulation.now / 1e9:.4g} s: there is none to fault at {at / 1e9:.4g} s",
             hint="an earlier fault, or a longer program",
         )  # fmt: skip
     others = [0, *range(2, len(runs))]
