@@ -125,10 +125,8 @@ def with_fault(
     coupled = Coupled([run.simulation for run in runs], between)
     coupled.advance(at)
     if runs[1].simulation.reason == state.FINISHED:
-        raise GpusimError(
-            f"the program beside has ended after {runs[1].simulation.now / 1e9:.4g} s: there is none to fault at {at / 1e9:.4g} s",
-            hint="an earlier fault, or a longer program",
-        )  # fmt: skip
+        ended = f"the program beside has ended after {runs[1].simulation.now / 1e9:.4g} s"
+        raise GpusimError(f"{ended}: there is none to fault at {at / 1e9:.4g} s", hint="an earlier fault, or a longer program")
     others = [0, *range(2, len(runs))]
     if tenancy is not None and tenancy.way == MPS:
         left = [p for p in others if runs[p].simulation.reason != state.FINISHED]
