@@ -66,7 +66,7 @@ def on_one_gpu(
     if not all(one.results[0].finished for one in (*alone, lone)) or not all(one.finished for one in together.results):
         return _failed(done, together)
     rates = progress(together, [(one.began[0], int(one.results[0].metrics["makespan_ns"])) for one in alone])
-    kept = tuple(_kept(one, own.work.trace) for one, own in zip(together.results, programs, strict=True))
+    kept = tuple(_kept(one, program.work.trace) for one, program in zip(together.results, programs, strict=True))
     return replace(done, ranks=kept if choices.get("log") else (), metrics={
         **done.metrics, **_metrics(rates, done, lone.results[0], together, len(works) if shared.name == EXCLUSIVE else 1),
         **_steps(programs[0].work.trace, together.began[0], int(done.metrics["makespan_ns"])),
