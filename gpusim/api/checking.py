@@ -9,6 +9,7 @@ from gpusim import referee
 from gpusim.api.grids import Results
 from gpusim.api.result import Result
 from gpusim.base.errors import ResultError
+from gpusim.experiment.beside_checked import check_beside
 from gpusim.experiment.ran import load_machine_of, load_source_of, own_times_of
 from gpusim.experiment.ranks_checked import check_ranks, collectives_for
 from gpusim.machine.collectives.times import CollectiveTimes
@@ -51,6 +52,8 @@ def check(result: Result | Results) -> Report | list[Report]:
 
 
 def _checked(run: kept.Result, program: Trace | RankPrograms, base: Path, known: Profile | Topology | None = None) -> Report:
+    if run.beside:
+        return check_beside(run, base)
     if run.ranks:
         times = CollectiveTimes(known) if isinstance(known, Topology) else collectives_for(run, base)
         return check_ranks(run, program, times)

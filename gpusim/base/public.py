@@ -20,6 +20,7 @@ PUBLIC = {
     "record": "gpusim.programs.record",
     "run": "gpusim.api.grids:run",
     "serve": "gpusim.api.serving:serve",
+    "suspend": "gpusim.api.suspending:suspend",
     "endure": "gpusim.api.failures:endure",
     "simulate": "gpusim.api.runs:simulate",
     "transform": "gpusim.programs.transforms:apply",

@@ -188,7 +188,8 @@ def beside_others(task: Task, program: RunProgram) -> Result:
     ]
     memory = capacity_of(task, program.work) if task.spec.memory != Capacity() or task.unlimited else None
     gpu = on_host(task, program.work, program.profile)
-    return on_one_gpu(task.spec, gpu, [_on(work) for work in works], memory, **chosen(task), log=task.log)
+    own = users.of_task(task)
+    return on_one_gpu(task.spec, gpu, [_on(work) for work in works], memory, own, **chosen(task), log=task.log)
 
 
 def _on(program: RunProgram) -> Callable[[Profile], Workload]:

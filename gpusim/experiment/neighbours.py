@@ -9,8 +9,9 @@ from gpusim.base.defaults import LATER
 from gpusim.base.errors import GpusimError, Problem
 from gpusim.base.yaml.find import is_managed, is_of_ranks
 from gpusim.base.yaml.values import NONE, policy
+from gpusim.engine.run.tenants import limited
 from gpusim.machine import mig
-from gpusim.machine.tenancy import EXCLUSIVE, MIG, way
+from gpusim.machine.tenancy import EXCLUSIVE, MIG, WAYS, way
 
 if TYPE_CHECKING:
     from gpusim.experiment.load import Loaded
@@ -34,24 +35,40 @@ def problems(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
         say(("tenancy",), "the program is alone: tenancy changes nothing", "name the other programs: beside: resnet50-train")
     if not most:
         return found
-    for key, plain in (("unified", (NONE,)), ("parallel", (LATER["parallel"],))):
+    reasons = {
+        "unified": ((NONE,), "unified memory, whose pages have a clock of their own"),
+        "parallel": ((LATER["parallel"],), "ranks: each of those has its own GPU"),
+    }  # fmt: skip
+    for key, (plain, why) in reasons.items():
         if getattr(e, key) != plain:
-            say((key,), f"programs that share a GPU are simulated without {key}", f"leave out {key} or beside")
+            say((key,), f"programs that share a GPU are simulated without {why}", f"leave out {key} or beside")
     if "sms" not in e.share:
         say(("share",), "programs that share a GPU share its multiprocessors", "share: [sms, memory, engines]")
     if e.active_thread_percentage != (int(LATER["active_thread_percentage"]),):
         say(("active_thread_percentage",), "each program beside others has a cap of its own", "write tenancy: mps(cap=30)")
-    if e.options.log:
-        say(("options", "log"), "a run beside others keeps no log: what it says follows from those of all", "leave out log")
+    if e.options.log and e.policies.plan != (NONE,):
+        say(("options", "log"), "the logs of programs beside each other are kept without a plan", "leave out log, or plan")
     for name, file in {**loaded.traces, **loaded.beside}.items():
         if is_managed(file) or is_of_ranks(file):
             kind = "a managed program" if is_managed(file) else "a program of many ranks"
             say(("beside",), f"'{name}' is {kind}, which cannot share a GPU with others", "name the recorded trace of one GPU")
     for i, text in enumerate(e.tenancy):
         shared = way(policy(text))
-        for machine in machines if shared.name == MIG else ():
+        if e.options.log and (shared.name not in WAYS or shared.fault):
+            only = "time_slices and mps without faults: the referee follows no other way"
+            say(("tenancy", i), f"logs of programs beside each other are kept under {only}", "leave out log, or this way")
+        if shared.memory is not None:
             try:
-                mig.arrange(machine.name, [terms.mig for terms in shared.terms(most)])
+                loaded.own.get("tenants", shared.memory)
+            except GpusimError as error:
+                say(("tenancy", i), error.message, error.hint)
+        limits = [terms.memory for terms in shared.terms(most)]
+        for machine in machines if shared.name == MIG or any(limits) else ():
+            try:
+                if shared.name == MIG:
+                    mig.arrange(machine.name, [terms.mig for terms in shared.terms(most)])
+                else:
+                    limited(machine, limits)
             except GpusimError as error:
                 say(("tenancy", i), error.message, error.hint)
     return found

@@ -30,7 +30,7 @@ def load_trace_of(result: Result, base: Path, other: Path | None = None, own: Re
     Of ranks it is the program that they divided.
     """
     chain = str(result.spec.get("transform", "none"))
-    if result.ranks:
+    if result.ranks and not result.beside:
         chain, _ = transforms.around_ranks(chain, own)
     file, wanted = find("trace", str(other or result.spec["trace"]), base), str(result.spec.get("trace_hash", ""))
     return _load(file, chain, wanted, own)

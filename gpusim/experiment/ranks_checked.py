@@ -46,7 +46,7 @@ def check_ranks(result: Result, trace: Trace | RankPrograms, collectives: Collec
     programs = [program.work.trace for program in ran.programs]
     lent = below(collectives.machine, ran.gpus, ran.given, str(result.spec.get("tiers", LATER["tiers"])))
     between = connections(programs, collectives.machine, ran.gpus, ran.members, flow_by(collectives), lent)
-    return _as_one(_whole(result, ran.batches), ranks.check(result.ranks, programs, ran.given, between))
+    return as_one(_whole(result, ran.batches), ranks.check(result.ranks, programs, ran.given, between))
 
 
 def _paces(result: Result) -> dict[str, Pace]:
@@ -81,8 +81,8 @@ def _whole(result: Result, count: int) -> Report:
     return found.report()
 
 
-def _as_one(whole: Report, each: Sequence[Report]) -> Report:
-    """A violation in the log of a rank names the rank."""
-    named = [replace(v, what=f"rank {i}, {v.what}") for i, report in enumerate(each) for v in report.violations]
+def as_one(whole: Report, each: Sequence[Report], what: str = "rank") -> Report:
+    """A violation in the log of a rank, or of a program, names it."""
+    named = [replace(v, what=f"{what} {i}, {v.what}") for i, report in enumerate(each) for v in report.violations]
     violations = (*whole.violations, *named)
     return Report(not violations, violations, sum((Counter(one.facts) for one in (*each, whole)), Counter()))

@@ -217,7 +217,8 @@ Tenancies = Annotated[
     tuple[Annotated[str, BeforeValidator(checked(_tenancy))], ...], BeforeValidator(_axis),
     _one_or_many({
         "type": ["string", "object"],
-        "description": "exclusive, time_slices(slice=2 ms), mps(cap=30, others_cap=70) or mig(slice=3g.40gb)",
+        "description": "exclusive, time_slices(slice=2 ms), mps(cap=30, others_cap=70), mig(slice=3g.40gb), "
+        "over_commit(policy=nvshare)",
     }),
 ]  # fmt: skip
 Placements = Annotated[

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpusim.base.yaml.values import policy
-from gpusim.engine.run.tenants import I64, Program, Together, capacities, progress, simulate_tenants
+from gpusim.engine.run.memory_turns import MemoryTurns
+from gpusim.engine.run.tenants import I64, Program, Together, capacities, limited, progress, simulate_tenants, with_fault
 from gpusim.experiment.spec import RunSpec
 from gpusim.machine import mig
 from gpusim.machine.profile import Profile
 from gpusim.machine.tenancy import EXCLUSIVE, MIG, SharingWay, Switch, way
+from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.results.result import Result
 from gpusim.trace.iterations import iterations
 from gpusim.trace.trace import OP, Trace
@@ -25,12 +27,14 @@ if TYPE_CHECKING:
 
 
 def on_one_gpu(
-    spec: RunSpec, gpu: Profile, works: Sequence[Callable[[Profile], Workload]], capacity: int | None, **choices: Any
-) -> Result:
+    spec: RunSpec, gpu: Profile, works: Sequence[Callable[[Profile], Workload]], capacity: int | None,
+    own: Registry = SHIPPED, **choices: Any,
+) -> Result:  # fmt: skip
     """The result of the first program beside the others, as `spec.tenancy` says they share the GPU.
 
     works     of each program, the first that of the run: its kernels' times on a machine
     capacity  bytes of the first; None: its part
+    own       where a policy of kind tenants is
     choices   policies and so on, the same for all, as `simulate_tenants` takes them
 
     Raises GpusimError, ProfileError for what the GPU does not offer.
@@ -40,8 +44,7 @@ def on_one_gpu(
     if shared.name == MIG:
         mig.arrange(gpu.name, [each.mig for each in terms])
     machines = [mig.instance(gpu, each.mig) if each.mig else gpu for each in terms]
-    own = shared.tenancy(beside, switch_of(gpu)) is None
-    room = [capacities(machine, 1)[0] for machine in machines] if own else capacities(gpu, len(works))
+    room = _rooms(shared, gpu, machines)
     room[0] = room[0] if capacity is None else capacity
     programs = [
         Program(work(machine), machine, bytes_, each.cap)
@@ -50,21 +53,62 @@ def on_one_gpu(
     choices.pop("active_thread_percentage", None)
     exclusive = [Program(work(gpu), gpu, capacities(gpu, 1)[0]) for work in works]
     alone = [simulate_tenants([one], None, **choices | {"log": False}) for one in exclusive]
+    if shared.fault:
+        return _with_fault(programs, shared, switch_of(gpu), alone, **choices)
     if shared.name == EXCLUSIVE:
         each = [simulate_tenants([one], None, **choices) for one in programs]
         together = Together(tuple(one.results[0] for one in each), tuple(one.began[0] for one in each))
     else:
-        together = simulate_tenants(programs, shared.tenancy(beside, switch_of(gpu)), **choices)
+        memory = _memory(shared, own, room, alone) if shared.memory is not None else None
+        together = simulate_tenants(programs, shared.tenancy(beside, switch_of(gpu)), memory, **choices)
     lone = simulate_tenants(programs[:1], shared.tenancy(0, switch_of(gpu)), **choices | {"log": False})
     done = together.results[0]
     if not all(one.results[0].finished for one in (*alone, lone)) or not all(one.finished for one in together.results):
         return _failed(done, together)
     rates = progress(together, [(one.began[0], int(one.results[0].metrics["makespan_ns"])) for one in alone])
-    return replace(done, metrics={
+    kept = tuple(_kept(one, program.work.trace) for one, program in zip(together.results, programs, strict=True))
+    return replace(done, ranks=kept if choices.get("log") else (), metrics={
         **done.metrics, **_metrics(rates, done, lone.results[0], together, len(works) if shared.name == EXCLUSIVE else 1),
         **_steps(programs[0].work.trace, together.began[0], int(done.metrics["makespan_ns"])),
         "unusable_bytes": _unusable(gpu, shared, machines),
     })  # fmt: skip
+
+
+def _kept(result: Result, trace: Trace) -> Result:
+    """The result of one of the programs, with what ran: its log says nothing without it."""
+    return replace(result, spec={**result.spec, "gpu": trace.name, "program_hash": trace.content_hash}, program=trace)
+
+
+def _with_fault(
+    programs: Sequence[Program], shared: SharingWay, switch: Switch, alone: Sequence[Together], **choices: Any
+) -> Result:  # fmt: skip
+    """The first program where the second has a fatal fault."""
+    left, lost = with_fault(programs, shared.tenancy(len(programs) - 1, switch), shared.fault, **choices)
+    done, usual = left.results[0], alone[0].results[0]
+    if not (done.finished and usual.finished):
+        return _failed(done, left)
+    makespan = done.metrics["makespan_ns"]
+    return replace(done, metrics={
+        **done.metrics, "sharing_slowdown": makespan / usual.metrics["makespan_ns"], "lost_to_fault_ns": lost,
+        "all_ended_ns": max(int(one.metrics["makespan_ns"]) for one in left.results),
+        **_steps(programs[0].work.trace, left.began[0], int(makespan)),
+    })  # fmt: skip
+
+
+def _rooms(shared: SharingWay, gpu: Profile, machines: Sequence[Profile]) -> list[int]:
+    """Bytes that each program may have: of its own device, an equal part, or all that the contexts leave."""
+    if shared.memory is not None:
+        return [sum(capacities(gpu, len(machines)))] * len(machines)
+    if shared.name in (EXCLUSIVE, MIG):
+        return [capacities(machine, 1)[0] for machine in machines]
+    limits = [terms.memory for terms in shared.terms(len(machines) - 1)]
+    return limited(gpu, limits) if any(limits) else capacities(gpu, len(machines))
+
+
+def _memory(shared: SharingWay, own: Registry, room: Sequence[int], alone: Sequence[Together]) -> MemoryTurns:
+    """Each program claims the most that its allocator holds when it is alone.  Raises GpusimError where that does not fit."""
+    claims = [min(most, int(one.results[0].metrics["reserved_peak_bytes"])) for most, one in zip(room, alone, strict=True)]
+    return MemoryTurns(own.get("tenants", shared.memory), room[-1], claims)
 
 
 def switch_of(gpu: Profile) -> Switch:
@@ -80,12 +124,15 @@ def _failed(done: Result, together: Together) -> Result:
 
 def _metrics(rates: Sequence[float], done: Result, lone: Result, together: Together, gpus: int) -> dict[str, int | float]:
     counted = {"switches": together.switches, "switch_ns": together.switch_ns} if together.switches else {}
+    if together.moves:
+        counted |= {"programs_swapped": together.moves, "programs_swapped_bytes": together.copied}
     others = {"others_slowdown": fmean(1 / rate for rate in rates[1:])} if rates[1:] and min(rates[1:]) > 0 else {}
     return {
         "sharing_slowdown": 1 / rates[0], **others,
         "neighbour_cost": done.metrics["makespan_ns"] / lone.metrics["makespan_ns"],
         "fairness": sum(rates) ** 2 / (len(rates) * sum(rate**2 for rate in rates)),
         "work_per_gpu": sum(rates) / gpus, **counted,
+        "all_ended_ns": max(int(one.metrics["makespan_ns"]) for one in together.results),
     }  # fmt: skip
 
 

@@ -14,10 +14,11 @@ priority goes before.  No vendor states this; it is the rule that gives back wha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from gpusim.base.errors import GpusimError, suggest
-from gpusim.base.units import TIME, parse
+from gpusim.base.units import BYTES, TIME, parse
 from gpusim.base.yaml.values import PolicySpec
 from gpusim.machine.sharing import percentage
 
@@ -108,8 +109,12 @@ def runlist(levels: Sequence[str]) -> tuple[int, ...]:
 
 # ---------------------------------------------------------------- in the words of an experiment
 
-EXCLUSIVE, MIG = "exclusive", "mig"
-KNOWN: dict[str, tuple[str, ...]] = {EXCLUSIVE: (), SLICES: ("slice", "level"), MPS: ("cap", "priority"), MIG: ("slice",)}
+EXCLUSIVE, MIG, OVER_COMMIT = "exclusive", "mig", "over_commit"
+KNOWN: dict[str, tuple[str, ...]] = {
+    EXCLUSIVE: (), SLICES: ("slice", "level", "memory"), MPS: ("cap", "priority", "memory"), MIG: ("slice",),
+    OVER_COMMIT: ("policy",),
+}  # fmt: skip
+FAULT = "fault"  # when the first of the programs beside has a fatal fault: of each way in which they share something
 OTHERS = "others_"  # before a parameter: that of the programs beside
 
 
@@ -120,20 +125,28 @@ class Terms:
     seat  among time slices, or of an MPS client
     cap   percentage of the multiprocessors under MPS (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE)
     mig   its MIG slice, "" for none
+    memory  bytes that it may have, its context among them (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT); 0: an equal part
     """
 
     seat: Tenant = Tenant()
     cap: int = 100
     mig: str = ""
+    memory: int = 0
 
 
 @dataclass(frozen=True)
 class SharingWay:
-    """A way to share a GPU: `name`, the terms of the program, and those of the ones beside."""
+    """A way to share a GPU: `name`, the terms of the program, and those of the ones beside.
+
+    memory  the policy of kind tenants where programs need more memory than there is
+    fault   ns: when the first of the programs beside has a fatal fault, 0: it has none
+    """
 
     name: str
     mine: Terms
     others: Terms
+    memory: PolicySpec | None = None
+    fault: int = 0
 
     def terms(self, beside: int) -> tuple[Terms, ...]:
         """Of the program and of so many beside it."""
@@ -141,18 +154,24 @@ class SharingWay:
 
     def tenancy(self, beside: int, switch: Switch) -> Tenancy | None:
         """None where each has a device of its own."""
-        return Tenancy(self.name, tuple(each.seat for each in self.terms(beside)), switch) if self.name in WAYS else None
+        name = SLICES if self.name == OVER_COMMIT else self.name
+        return Tenancy(name, tuple(each.seat for each in self.terms(beside)), switch) if name in WAYS else None
 
 
 def way(spec: PolicySpec) -> SharingWay:
-    """From `exclusive`, `time_slices(slice=2 ms, others_slice=200 us)`, `mps(cap=30)` or `mig(slice=3g.40gb)`.
+    """From `exclusive`, `time_slices(slice=2 ms, others_slice=200 us)`, `mps(cap=30)`, `mig(slice=3g.40gb)` or
+    `over_commit(policy=nvshare)`.
 
     What is not said of the others is the default, but for a MIG slice: then they have such ones too.  Raises GpusimError.
     """
     if spec.name not in KNOWN:
         raise GpusimError(f"'{spec.name}' is no way to share a GPU", hint=suggest(spec.name, KNOWN))
+    if spec.name == OVER_COMMIT:
+        return _over_committed(dict(spec.params))
     offered = [before + name for name in KNOWN[spec.name] for before in ("", OTHERS)]
     given = dict(spec.params)
+    if spec.name in (SLICES, MPS, MIG) and FAULT in given:
+        return replace(way(_without_fault(spec)), fault=_fault(given[FAULT]))
     for name in given:
         if name not in offered:
             raise GpusimError(f"{spec.name} has no parameter '{name}'", hint=suggest(name, offered))
@@ -165,6 +184,25 @@ def way(spec: PolicySpec) -> SharingWay:
     return found
 
 
+def _without_fault(spec: PolicySpec) -> PolicySpec:
+    return PolicySpec(spec.name, tuple((name, value) for name, value in spec.params if name != FAULT))
+
+
+def _fault(value: object) -> int:
+    found = round(float(parse(str(value), TIME)))
+    if found <= 0:
+        raise GpusimError(f"a fault at {value} is before the programs begin", hint="fault=500 ms")
+    return found
+
+
+def _over_committed(given: dict[str, Any]) -> SharingWay:
+    """`over_commit(policy=nvshare, quantum=2)`: a policy of kind tenants with its parameters."""
+    if "policy" not in given:
+        raise GpusimError("over_commit needs a policy", hint="over_commit(policy=nvshare); gpusim policies tenants lists all")
+    name = str(given.pop("policy"))
+    return SharingWay(OVER_COMMIT, Terms(), Terms(), PolicySpec(name, tuple(sorted(given.items()))))
+
+
 def _terms(name: str, given: Mapping[str, object]) -> Terms:
     if name == MIG:
         return Terms(mig=str(given.get("slice", "")))
@@ -172,6 +210,15 @@ def _terms(name: str, given: Mapping[str, object]) -> Terms:
         priority = given.get("priority", 0)
         if not isinstance(priority, int):
             raise GpusimError(f"priority is {priority!r}", hint="0 normal, 1 below normal")
-        return Terms(Tenant(priority=priority), percentage(given.get("cap", 100)))
+        return Terms(Tenant(priority=priority), percentage(given.get("cap", 100)), memory=_memory(given))
     length = round(float(parse(str(given["slice"]), TIME))) if "slice" in given else SLICE_NS
-    return Terms(Tenant(length, str(given.get("level", LOW))))
+    return Terms(Tenant(length, str(given.get("level", LOW))), memory=_memory(given))
+
+
+def _memory(given: Mapping[str, object]) -> int:
+    if "memory" not in given:
+        return 0
+    found = int(parse(str(given["memory"]), BYTES))
+    if found <= 0:
+        raise GpusimError(f"a memory limit of {given['memory']} leaves nothing", hint="memory=8 GiB")
+    return found

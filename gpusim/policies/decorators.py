@@ -21,7 +21,7 @@ from gpusim.policies.builtin import refuse_name
 from gpusim.policies.entry import Entry, Number, check_number, split_help
 
 # What `gpusim.policy` offers.
-__all__ = ["checkpoint", "evict", "jobs", "place", "placement", "plan", "pool", "prefetch", "release", "schedule"]
+__all__ = ["checkpoint", "evict", "jobs", "place", "placement", "plan", "pool", "prefetch", "release", "schedule", "tenants"]
 
 T = TypeVar("T", bound=Callable[..., Any])
 MARK = "__gpusim_policy__"  # attribute that a decorated object carries: its Entry
@@ -159,6 +159,21 @@ def jobs(target: T | None = None, *, name: str = "", source: str = "") -> Any:
           example that runs.
     """
     return _decorate("jobs", target, name, source)
+
+
+@overload
+def tenants(target: T) -> T: ...
+@overload
+def tenants(*, name: str = "", source: str = "") -> Callable[[T], T]: ...
+def tenants(target: T | None = None, *, name: str = "", source: str = "") -> Any:
+    """Which of several programs has the GPU next where their memory does not suffice for all: a function
+    `mine(view, parameter=default, ...) -> TenantTurn(tenant, ns, {other: bytes that leave})`, None: it stays as it is.
+
+    view  a `gpusim.policies.tenant_memory.TenantsView`; docs/tenants.md has an example that runs.
+
+    Raises PolicyError for a turn that its memory does not allow.
+    """
+    return _decorate("tenants", target, name, source)
 
 
 def _decorate(

@@ -32,8 +32,9 @@ from gpusim.policies import facts
 from gpusim.results.renamed import POLICIES
 
 MOST = 2.0**62  # of any parameter
-KINDS = ("place", "evict", "prefetch", "defrag", "release", "pool", "plan", "placement", "schedule", "checkpoint", "jobs")
-VIEWED = ("placement", "checkpoint", "jobs")
+KINDS = ("place", "evict", "prefetch", "defrag", "release", "pool", "plan", "placement", "schedule", "checkpoint", "jobs",
+         "tenants")  # fmt: skip
+VIEWED = ("placement", "checkpoint", "jobs", "tenants")
 """Kinds whose policies are functions of a view, in plain Python."""
 Number = int | float
 Value = Number | str

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gpusim.base.errors import GpusimError, PolicyError
+from gpusim.base.units import show_bytes
 from gpusim.policies import contract
 from gpusim.policies import score_heap as heap
 from gpusim.policies.ask import Ask, ColumnAsk, ObjectAsk, own_line
@@ -28,6 +29,7 @@ from gpusim.policies.schedule.parts.running import EngineLimits, Running, Schedu
 from gpusim.policies.schedule.parts.tables import VERB, RequestTable
 from gpusim.policies.schedule.parts.users import PythonScheduler
 from gpusim.policies.scores import compile_score, no_score
+from gpusim.policies.tenant_memory import TenantsView, TenantTurn
 from gpusim.trace.trace import Trace
 
 T = TypeVar("T")
@@ -268,6 +270,32 @@ class CheckpointPolicy(Policy):
 
 
 @dataclass(frozen=True, eq=False)
+class TenantsPolicy(Policy):
+    """The function of a policy of kind tenants."""
+
+    def turn(self, view: TenantsView) -> TenantTurn | None:
+        """Who has the GPU next, None: it stays as it is.  PolicyError for a turn that memory does not allow."""
+        made = _asked_for(self, self.state, view, self.values)
+        if made is None:
+            return None
+        if not isinstance(made, TenantTurn):
+            raise self.error(f"answers {made!r}, not a TenantTurn")
+        one = view.of(made.tenant)
+        if one is None or not made.ns > 0:
+            said = f"to tenant {made.tenant}, which has ended or does not exist" if one is None else f"for {made.ns!r} ns"
+            raise self.error(f"gives the GPU {said}")
+        for number, size in made.leave.items():
+            other = view.of(number)
+            if other is None or number == made.tenant or not 0 < size <= other.there:
+                has = "no memory there" if other is None else f"{show_bytes(other.there)} there"
+                raise self.error(f"has {size} bytes of tenant {number} leave for tenant {made.tenant}; it has {has}")
+        short = one.claim - one.there - view.free - sum(made.leave.values())
+        if short > 0:
+            raise self.error(f"gives the GPU to tenant {made.tenant}, which needs {show_bytes(short)} more than are free")
+        return made
+
+
+@dataclass(frozen=True, eq=False)
 class JobsPolicy(Policy):
     """The function or class of a policy of kind jobs."""
 
@@ -340,6 +368,8 @@ def build(entry: Entry, values: Mapping[str, Value]) -> Policy:
         return CheckpointPolicy(**common, state=target)
     if entry.kind == "jobs":
         return JobsPolicy(**common, state=target)
+    if entry.kind == "tenants":
+        return TenantsPolicy(**common, state=target)
     common["module"] = module
     if entry.kind == "evict" and inspect.isfunction(target):
         return _scored(common, target)

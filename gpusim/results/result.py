@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpusim.base.defaults import LATER
 from gpusim.base.errors import ResultError, suggest
 from gpusim.results.faults import FaultReport
 from gpusim.results.log import LOG
@@ -101,6 +102,11 @@ class Result:
             here = [rank for rank in self.ranks if not rank.spec.get("absent")]  # one that was not recorded does nothing
             return all(rank.log is not None and len(rank.log) and rank.program is not None for rank in here)
         return (self.log is not None and len(self.log) > 0) or self.pages is not None
+
+    @property
+    def beside(self) -> bool:
+        """True when it ran beside other programs on its GPU: with a log `ranks` are the results of all of them."""
+        return str(self.spec.get("beside", LATER["beside"])) != LATER["beside"]
 
     @property
     def oracle(self) -> bool:

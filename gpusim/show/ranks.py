@@ -18,13 +18,17 @@ COLUMNS = {
 
 
 def rows(result: Result) -> list[dict[str, str]]:
-    """One for each rank, or for several in a row of which all of this is equal; none of a run of one GPU."""
+    """One for each rank, or for several in a row of which all of this is equal; none of a run of one GPU.
+
+    Of a run beside others one for each program.
+    """
+    number, place = ("program", "") if result.beside else ("ranks", "on")
     said = [_row(rank) for rank in result.ranks]
     shown: list[dict[str, str]] = []
     first = 0
     for i, row in enumerate(said):
         if i + 1 == len(said) or said[i + 1] != row:
-            shown.append({"ranks": _numbers(first, i), "on": _gpus(result.ranks[first : i + 1]), **row})
+            shown.append({number: _numbers(first, i), place: _gpus(result.ranks[first : i + 1]), **row})
             first = i + 1
     untimed = "times" in result.spec.get("unanswered", ())
     empty = [
@@ -45,7 +49,8 @@ def of_ranks(results: Sequence[Result]) -> str:
     alone = str(best.spec.get("trace", "")) if layout == AS_RECORDED else layout
     name = run_name(best, varying(results)) if len(results) > 1 else alone
     shown = rows(best)
-    return f"Ranks of {name}\n{text_table(shown, [*dict.fromkeys(column for row in shown for column in row)])}"
+    what = "Programs" if best.beside else "Ranks"
+    return f"{what} of {name}\n{text_table(shown, [*dict.fromkeys(column for row in shown for column in row)])}"
 
 
 def _row(rank: Result) -> dict[str, str]:

@@ -23,6 +23,7 @@ from docs_tool import tool
 from gpusim.base.defaults import LATER
 from gpusim.experiment import grid, load
 from gpusim.experiment.tasks import plan
+from gpusim.machine import catalogue
 from gpusim.results.folder import load_folder
 from gpusim.results.result import FINISHED, HOST_OOM, Result
 
@@ -323,6 +324,22 @@ def sharing(rs: tuple[Result, ...]) -> None:
         assert of["mig(others_slice=4g.40gb, slice=1g.10gb)"]["unusable_bytes"] > 30 * 2**30 > mig["unusable_bytes"]
 
 
+def over_commit(rs: tuple[Result, ...]) -> None:
+    """One behind the other takes as long as both alone, and turns with all of the memory that and their copies' time.
+
+    Bytes that leave come back, but for those that are away when a program is the last: half of them go each way.
+    """
+    of = {tenancy: r.metrics for tenancy, r in by(rs, "tenancy").items()}
+    both, gpu = 2 * of["exclusive"]["makespan_ns"], catalogue.load("t4").link
+    assert of["over_commit(policy=first_come)"]["all_ended_ns"] == pytest.approx(both, rel=1e-3)
+    for name in ("nvshare, quantum=10", "nvshare, quantum=1", "suspend_resume, quantum=10"):
+        turns = of[f"over_commit(policy={name})"]
+        copies = turns["programs_swapped_bytes"] / 2 * (1 / gpu.h2d.value + 1 / gpu.d2h.value) * 1e9
+        assert turns["all_ended_ns"] - turns["switch_ns"] == pytest.approx(both + copies, rel=0.005), name
+    assert of["over_commit(policy=nvshare, quantum=10)"]["all_ended_ns"] < of["time_slices"]["all_ended_ns"]
+    assert of["over_commit(policy=nvshare, quantum=1)"]["all_ended_ns"] > of["time_slices"]["all_ended_ns"]
+
+
 def double_buffering(rs: tuple[Result, ...]) -> None:
     """Of loads shorter than a step all but the first are hidden, among eight steps; of longer ones all steps but the last.
 
@@ -551,7 +568,7 @@ KNOWN: dict[str, Callable[[tuple[Result, ...]], None]] = {
         eviction, release, prefetch, policies, allocators, gpus, fits, costs, checkpointing, host_memory, defragmentation,
         what_if, oversubscription, ssd, turns, double_buffering, zero_copy, unet3d, gpt3, sublinear, mixed_precision,
         compression, virtualisation, numa, layouts, interconnects, networks, stragglers, bloom, bloom_weights, llama_70b,
-        neighbours, sharing,
+        neighbours, sharing, over_commit,
         *known_unified.KNOWN,
     )
 }

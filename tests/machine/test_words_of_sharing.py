@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpusim.base.errors import GpusimError
-from gpusim.machine import sharing
+from gpusim.base.yaml.values import policy
+from gpusim.machine import sharing, tenancy
 
 
 def test_words_have_one_order() -> None:
@@ -30,3 +33,23 @@ def test_a_percentage_is_a_whole_number_up_to_100(value: object) -> None:
     with pytest.raises(GpusimError, match="whole number from 1 to 100"):
         sharing.percentage(value)
     assert sharing.percentage(1) == 1
+
+
+def test_the_words_of_over_commitment_and_faults() -> None:
+    shared = tenancy.way(policy("over_commit(policy=nvshare, quantum=2)"))
+    assert str(shared.memory) == "nvshare(quantum=2)" and shared.fault == 0
+    assert tenancy.way(policy("mps(cap=30, fault=2 s)")) == replace(tenancy.way(policy("mps(cap=30)")), fault=2_000_000_000)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("over_commit", "over_commit needs a policy"),
+        ("mps(fault=0 s)", "a fault at 0 s is before the programs begin"),
+        ("exclusive(fault=1 s)", "exclusive has no parameter 'fault'"),
+        ("nvshare", "'nvshare' is no way to share a GPU"),
+    ],
+)
+def test_other_words_of_tenancy_are_refused(value: str, said: str) -> None:
+    with pytest.raises(GpusimError, match=said):
+        tenancy.way(policy(value))

@@ -104,7 +104,8 @@ def test_wrong_names_are_answered_with_what_was_meant(kind: str, text: str, says
 
 
 def test_every_kind_has_its_folder() -> None:
-    kinds = ("place", "evict", "prefetch", "defrag", "release", "pool", "plan", "placement", "schedule", "checkpoint", "jobs")
+    kinds = ("place", "evict", "prefetch", "defrag", "release", "pool", "plan", "placement", "schedule", "checkpoint", "jobs",
+             "tenants")  # fmt: skip
     assert kinds == KINDS
     assert registry.find("prefetch", "none").kind == "prefetch"
 

@@ -1,13 +1,22 @@
-"""Print the published pairs with what the engine says of them, and the errors by way of sharing."""
+"""Print what others measured of programs that share a GPU, what the engine says of it, and the errors.
+
+    python -m gpusim.calibrate.sharing            programs side by side
+    python -m gpusim.calibrate.sharing suspend    sleep, checkpoint and task switches
+"""
 
 from __future__ import annotations
 
+import sys
 from statistics import median
 
+from gpusim.calibrate.sharing import suspend
 from gpusim.calibrate.sharing.pairs import predictions, published, table
 
 
-def main() -> None:
+def main(words: list[str]) -> None:
+    if words == ["suspend"]:
+        print("\n".join(suspend.table()))
+        return
     pairs = published()
     print("\n".join(table(pairs)))
     off = [abs(said / pair.measured - 1) for pair, said in zip(pairs, predictions(pairs), strict=True)]
@@ -17,4 +26,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

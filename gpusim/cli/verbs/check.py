@@ -29,6 +29,7 @@ def verb(
     from gpusim import referee
     from gpusim.cli.report import refresh
     from gpusim.cli.show import say_missing
+    from gpusim.experiment.beside_checked import check_beside
     from gpusim.experiment.ran import load_machine_of, load_source_of, load_trace_of, own_times_of
     from gpusim.experiment.ranks_checked import check_ranks, collectives_for
     from gpusim.referee import pages
@@ -41,6 +42,8 @@ def verb(
         result = load_result(run)
         if "unified" in result.spec:
             report = pages.check(result)
+        elif result.beside:
+            report = check_beside(result, folder)
         elif result.ranks:
             report = check_ranks(result, load_source_of(result, folder, trace, own), collectives_for(result, folder), own)
         else:

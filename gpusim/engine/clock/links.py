@@ -32,14 +32,20 @@ def share(isl: Island) -> None:
             rate = min(rate, link[route[r]].rate)
         flow[0].rate = rate
         return
-    for i in range(link.size):
-        link[i].left = link[i].rate
-        link[i].users = 0
+    open_flows = 0
     for f in range(n):
-        flow[f].fixed = 0
-        for r in range(flow[f].route, flow[f].route_end):
-            link[route[r]].users += 1
-    open_flows = n
+        x = flow[f]
+        free = x.route == x.route_end  # it shares nothing
+        x.fixed = int(free)
+        x.rate = x.cap if free else 0.0
+        open_flows += not free
+    if open_flows:
+        for i in range(link.size):
+            link[i].left = link[i].rate
+            link[i].users = 0
+        for f in range(n):
+            for r in range(flow[f].route, flow[f].route_end):
+                link[route[r]].users += 1
     while open_flows > 0:
         level = math.inf
         for i in range(link.size):

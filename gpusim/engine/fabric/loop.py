@@ -8,7 +8,7 @@ from gpusim.base.compiled import entry, function_at, kernel, tables_at
 from gpusim.engine.clock import links, sharing
 from gpusim.engine.fabric import lenders, tenants
 from gpusim.engine.fabric.rendezvous import begin, gather, next_to_begin
-from gpusim.engine.fabric.tables import FABRIC, Fabric
+from gpusim.engine.fabric.tables import DECIDE, FABRIC, MOVES, Fabric
 from gpusim.engine.host.island import earliest, end, island_at, policies_at
 from gpusim.engine.state import APART, ARBITRATE, MEETS, NEVER, NO_WAY, PROCESSES, REACHED, RESHARE, Processes
 
@@ -67,7 +67,9 @@ def end_at(many: Processes, p: int, row: int, own: bool, now: int) -> None:
 def end_flow(fabric: Fabric, many: Processes, now: int) -> None:
     """The flow that ends next has ended now, and with it what waited for it."""
     p, row, way = links.take_ended(island_at(many.rows[0].island))
-    if way == MEETS:
+    if way == MOVES:
+        tenants.moved(fabric, many, row, now)
+    elif way == MEETS:
         met = fabric.rendezvous[row]
         for i in range(met.first, met.first + met.expected):
             end_at(many, fabric.members[i].process, fabric.members[i].activity, False, now)
@@ -88,24 +90,38 @@ def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
     """
     rows, coming, turn = many.rows, many.next, many.turn[0]
     one = island_at(rows[0].island)
-    fluid = one.fluid[0]
+    fluid, tenanted = one.fluid[0], fabric.gpu[0].mode != APART
     for p in range(rows.size):  # what Python has done in between may be new to all of them
         coming[p] = NEVER if rows[p].ended else 0
     abandon(many, turn.now)
     fabric.gpu[0].changed = 1
+    for p in range(rows.size):
+        fabric.seats[p].stale = 1
+    if fabric.gpu[0].ordered:
+        tenants.order(fabric, many, turn.now)
     while True:
         if fluid.arrivals:
             gather(fabric, many, turn.now)
         while fluid.calls:
             lenders.answer(many, turn.now)
-        if fluid.reshare:
+        pending = fluid.reshare != 0
+        if pending and not tenanted:
             reschedule(fabric, many, turn.now)
-        flows = min(fluid.tick, next_to_begin(fabric))
+            pending = False
+        flows = next_to_begin(fabric)
+        if not pending:
+            flows = min(flows, fluid.tick)
         at = earliest(coming)
         ahead = min(flows, at)
-        if ahead > turn.now and tenants.is_due(fabric, turn.now):
-            tenants.arbitrate(fabric, many, turn.now)
-            continue
+        if tenanted and ahead > turn.now:
+            if tenants.is_due(fabric, turn.now):
+                tenants.arbitrate(fabric, many, turn.now)
+                if fabric.gpu[0].asking:
+                    return DECIDE
+                continue
+            if pending:
+                reschedule(fabric, many, turn.now)
+                continue
         if min(ahead, fabric.gpu[0].next) >= until:
             return REACHED
         if fabric.gpu[0].next < ahead:
@@ -113,7 +129,7 @@ def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
             continue
         if flows <= at:
             turn.now = flows
-            if fluid.tick == flows:
+            if not pending and fluid.tick == flows:
                 end_flow(fabric, many, flows)
             else:
                 begin(fabric, many, flows)
@@ -125,10 +141,13 @@ def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
         bound = max(min(earliest(coming), flows, until, tenants.next_change(fabric, at)), at + 1)
         coming[first] = at
         turn.process = first
+        if tenanted:
+            clock = island_at(rows[first].island).clock[0]
+            clock.now = max(clock.now, at)
         reason = as_run(fabric.run[0, 0], fabric.run[0, 1])(processes_at(fabric.programs[first]), bound)
         turn.now = max(turn.now, island_at(rows[first].island).clock[0].now)
         if reason == RESHARE:
-            coming[first] = turn.now
+            coming[first] = coming[first] if tenanted else turn.now  # there it knows when it goes on
         elif reason == ARBITRATE:
             tenants.note_change(fabric, many, first, turn.now)
         elif reason != REACHED:

@@ -24,6 +24,9 @@ RENDEZVOUS = record(
      ("route", i8), ("route_end", i8)]
 )  # fmt: skip
 
+DECIDE = 100  # why `run_coupled` came back, beside those of `engine.state`: a policy is to say whose turn is next
+MOVES = -2    # the way of programs' memory that leaves or comes back as a whole
+NOTHING_MOVES, LEAVES, COMES = range(3)
 # A device that all programs have together, and what each has of it: see `fabric.tenants`.
 GPU = record(
     [("mode", i8),         # APART, BY_TURNS, AT_ONCE
@@ -32,14 +35,23 @@ GPU = record(
      ("turn", i8),         # place in `turns`, -1 before the first
      ("switching", i8),
      ("fixed", f8), ("of_a_processor", f8),  # ns that a switch costs, and for each multiprocessor whose state leaves or comes
-     ("switches", i8), ("switched", i8)]  # so far, and what they took, ns
+     ("switches", i8), ("switched", i8),  # so far, and what they took, ns
+     ("asks", i8),         # a policy says whose turn is next: it is asked ...
+     ("asking", i8),       # ... now
+     ("ordered", i8),      # it has said so: 1 + the program
+     ("over", i8),         # the turn has lasted its time
+     ("moving", i8)]       # NOTHING_MOVES, or which way memory of programs moves for the turn that comes
 )  # fmt: skip
 SEAT = record(
     [("slice", i8),        # ns
      ("priority", i8),     # of the client; lower goes first
      ("cap", i8),          # multiprocessors that it may have, the first ones
      ("dense", f8),        # share of each that its kernels want
-     ("rank", i8)]         # of its best kernel
+     ("rank", i8),         # of its best kernel
+     ("stale", i8),        # both are to be found anew
+     ("part", f8),         # that it has of the time of its multiprocessors
+     ("wanted", i8),       # it had something to run when the policy was asked last
+     ("leave", i8), ("come", i8)]  # bytes that move before the turn that comes
 )  # fmt: skip
 
 

@@ -5,12 +5,14 @@ All that happens at one tick has happened when this is asked.  See `machine.tena
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpusim.base.compiled import kernel, outlined
-from gpusim.engine.clock import sharing, sms
-from gpusim.engine.fabric.tables import Fabric
+from gpusim.engine.clock import links, sharing, sms
+from gpusim.engine.fabric.tables import COMES, LEAVES, MOVES, NOTHING_MOVES, Fabric
 from gpusim.engine.host.island import island_at
-from gpusim.engine.state import BY_TURNS, NEVER, Island, Processes
-from gpusim.trace.trace import KERNEL
+from gpusim.engine.state import BY_TURNS, NEVER, NO_WAY, Island, Processes
+from gpusim.trace.trace import COPY_IN, COPY_OUT, KERNEL
 
 
 @kernel
@@ -30,6 +32,7 @@ def next_change(fabric: Fabric, now: int) -> int:
 def note_change(fabric: Fabric, many: Processes, p: int, now: int) -> None:
     """What the p-th program runs or wants has changed."""
     fabric.gpu[0].changed = 1
+    fabric.seats[p].stale = 1
     island_at(many.rows[p].island).tenants[0].changed = 0
     if many.next[p] == NEVER:  # it may have come to its end
         many.next[p] = now
@@ -52,8 +55,10 @@ def hand(many: Processes, p: int, part: float, now: int) -> None:
     isl = island_at(many.rows[p].island)
     if isl.tenants[0].part != part:
         isl.clock[0].now = max(isl.clock[0].now, now)
+        looks = part == 0.0 or isl.tenants[0].part == 0.0
         sms.take_part(isl, part)
-        many.next[p] = now
+        if looks:
+            many.next[p] = now
 
 
 @kernel
@@ -81,6 +86,10 @@ def take_turns(fabric: Fabric, many: Processes, now: int) -> None:
             g.switching = 0
             begin_turn(fabric, many, now)
         return
+    if g.asks:
+        if g.moving == NOTHING_MOVES:
+            look(fabric, many, now)
+        return
     p = fabric.turns[g.turn] if g.turn >= 0 else -1
     if p >= 0 and now < g.next < NEVER and wants_turn(many, p, now):
         return
@@ -88,8 +97,87 @@ def take_turns(fabric: Fabric, many: Processes, now: int) -> None:
     if turn < 0:
         g.next = NEVER  # it stays where it is
         return
+    give(fabric, many, turn, now)
+
+
+@kernel
+def look(fabric: Fabric, many: Processes, now: int) -> None:
+    """The policy is asked when the turn is over, and when who has something to run is not as it was."""
+    g = fabric.gpu[0]
+    p = fabric.turns[g.turn] if g.turn >= 0 else -1
+    over, anyone, other = p >= 0 and now >= g.next, False, False
+    for q in range(many.rows.size):
+        wants = wants_turn(many, q, now)
+        anyone = anyone or wants
+        other = other or int(wants) != fabric.seats[q].wanted
+    if over:
+        g.next = NEVER
+        g.over = 1
+    if anyone and (over or other):
+        for q in range(many.rows.size):
+            fabric.seats[q].wanted = int(wants_turn(many, q, now))
+        g.asking = 1
+    elif not anyone:
+        for q in range(many.rows.size):
+            fabric.seats[q].wanted = 0
+
+
+@outlined
+def order(fabric: Fabric, many: Processes, now: int) -> None:
+    """The policy has given the GPU to a program: first memory leaves, then its own comes back (`SEAT.leave, come`)."""
+    g = fabric.gpu[0]
+    to, g.ordered = g.ordered - 1, 0
+    if g.turn == to and fabric.seats[to].come == 0:
+        g.over = 0
+        g.next = now + fabric.seats[to].slice
+        hand(many, to, 1.0, now)
+        return
+    if g.turn >= 0 and many.rows[g.turn].ended == 0:
+        hand(many, g.turn, 0.0, now)
+    g.next, g.moving = NEVER, LEAVES
+    move(fabric, many, to, now)
+
+
+@kernel
+def move(fabric: Fabric, many: Processes, to: int, now: int) -> None:
+    """All that leaves at once, or what comes back, as one copy over the link of the device; then the turn begins."""
+    g, size = fabric.gpu[0], 0
+    one = island_at(many.rows[to].island)
+    if g.moving == LEAVES:
+        for q in range(many.rows.size):
+            size += fabric.seats[q].leave
+            fabric.seats[q].leave = 0
+        if size == 0:
+            g.moving = COMES
+    if g.moving == COMES:
+        size = fabric.seats[to].come
+        fabric.seats[to].come = 0
+    if size == 0:
+        g.moving = NOTHING_MOVES
+        give(fabric, many, to, now)
+        return
+    way = one.ways[COPY_OUT if g.moving == LEAVES else COPY_IN]
+    links.catch_up_to(one, now)
+    x = links.put(one, -1, to, MOVES, float(size), way.rate)
+    x.route, x.route_end, x.passes = way.route, way.route_end, 0
+
+
+@kernel
+def moved(fabric: Fabric, many: Processes, to: int, now: int) -> None:
+    """Memory has left, or has come back, for the turn of this program."""
+    g = fabric.gpu[0]
+    g.moving = COMES if g.moving == LEAVES else NOTHING_MOVES
+    move(fabric, many, to, now)
+
+
+@kernel
+def give(fabric: Fabric, many: Processes, turn: int, now: int) -> None:
+    """The multiprocessors pass to the program at this place of the runlist."""
+    g = fabric.gpu[0]
+    p = fabric.turns[g.turn] if g.turn >= 0 else -1
     to = fabric.turns[turn]
     g.turn = turn
+    g.over = 0
     if p < 0 or to == p:
         begin_turn(fabric, many, now)
         return
@@ -129,27 +217,52 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
     """MPS: each program's kernels lie evenly over the multiprocessors that its cap leaves it, the first ones."""
     for p in range(many.rows.size):
         seat = fabric.seats[p]
-        seat.dense, seat.rank = 0.0, NEVER
-        if many.rows[p].ended == 0:
-            isl = island_at(many.rows[p].island)
-            seat.cap = isl.devices[0].sms
-            seat.dense = processors(isl) / seat.cap
-            for i in range(isl.clock[0].running):
-                seat.rank = min(seat.rank, isl.running[i].priority)
-            seat.rank += seat.priority
-    before, level = -1, 1.0
+        if many.rows[p].ended:
+            seat.dense, seat.rank = 0.0, NEVER
+        elif seat.stale:
+            weigh(seat, island_at(many.rows[p].island))
+    before, level, paced = -1, 1.0, 0
+    equal = caps_are_equal(fabric)
     for p in range(many.rows.size):
         seat = fabric.seats[p]
-        if many.rows[p].ended or seat.dense == 0.0:
-            part = 1.0
-        elif not caps_are_equal(fabric):
+        part = 1.0
+        if many.rows[p].ended:
+            continue
+        if seat.dense > 0.0 and not equal:
             part = part_of(fabric, p)
-        else:  # there is one level for all of a rank
+        elif seat.dense > 0.0:  # there is one level for all of a rank
             if before < 0 or fabric.seats[before].rank != seat.rank:
                 before, level = p, fair(fabric, 0, seat.rank)
             part = min(1.0, level / seat.dense)
-        if many.rows[p].ended == 0:
+        if part != seat.part:
+            seat.part = part
             hand(many, p, part, now)
+            paced = 1
+    if paced:
+        pace(many, now)
+
+
+@kernel
+def weigh(seat: Any, isl: Island) -> None:
+    """How much of each multiprocessor the program's kernels want, and the rank of the best of them."""
+    seat.stale = 0
+    seat.cap, seat.rank = isl.devices[0].sms, NEVER
+    seat.dense = processors(isl) / seat.cap
+    for i in range(isl.clock[0].running):
+        seat.rank = min(seat.rank, isl.running[i].priority)
+    seat.rank += seat.priority
+
+
+@kernel
+def pace(many: Processes, now: int) -> None:
+    """Kernels that flow are as fast as their programs' parts let them."""
+    one = island_at(many.rows[0].island)
+    links.catch_up_to(one, now)
+    for f in range(one.fluid[0].flows):
+        x = one.flow[f]
+        if x.way == NO_WAY and x.process >= 0:
+            sms.pace(island_at(many.rows[x.process].island), f)
+    one.fluid[0].reshare = 1
 
 
 @kernel
@@ -200,13 +313,21 @@ def fair(fabric: Fabric, at: int, rank: int) -> float:
 def share_memory(many: Processes) -> None:
     """All that run on the device share the bandwidth of its memory, where that does not suffice."""
     rows, total, tight = many.rows, 0.0, True
+    first = island_at(rows[0].island)
+    if first.devices[0].shares_memory == 0:
+        return
     for p in range(rows.size):
         if rows[p].ended == 0:
             isl = island_at(rows[p].island)
-            total += sharing.demanded(isl)
+            isl.clock[0].demand = 0.0
+            total += sharing.needs(isl)
             tight = tight and isl.clock[0].tight != 0
-    first = island_at(rows[0].island)
-    if first.devices[0].shares_memory and not tight and total > first.devices[0].bandwidth:
+    for f in range(first.fluid[0].flows):
+        x = first.flow[f]
+        if x.process >= 0 and rows[x.process].ended == 0:
+            island_at(rows[x.process].island).clock[0].demand += x.rate * x.passes
+            total += x.rate * x.passes
+    if not tight and total > first.devices[0].bandwidth:
         for p in range(rows.size):
             if rows[p].ended == 0:
                 sharing.slow_down(island_at(rows[p].island))

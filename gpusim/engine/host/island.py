@@ -80,14 +80,15 @@ def go_on(isl: Island, prog: Instructions, pol: PolicyTables, coming: Any, until
     whose turn it is among programs on one device.
     """
     c, fluid, buffers = isl.clock[0], isl.fluid[0], pol.buffers[0]
+    beside = isl.tenants[0].beside != 0
     while True:
-        if fluid.reshare:
+        if fluid.reshare and not beside:  # beside others on one device all that happens at one tick comes first
             if c.coupled:
                 return RESHARE
             sharing.reschedule(isl)
         while c.woken:
             queues.start_ready(isl, prog, pol)
-        if fluid.reshare:
+        if fluid.reshare and not beside:
             continue
         if buffers.logged > buffers.log_room or buffers.notes > buffers.log_room:
             return LOG_FULL
@@ -106,6 +107,8 @@ def go_on(isl: Island, prog: Instructions, pol: PolicyTables, coming: Any, until
             continue
         if isl.tenants[0].changed and coming[0] > c.now:
             return ARBITRATE
+        if beside and fluid.reshare and c.now < coming[0] < NEVER:
+            return RESHARE
         if coming[0] >= until:
             if coming[0] < NEVER:
                 return REACHED

@@ -13,9 +13,10 @@ from gpusim.base.errors import GpusimError
 from gpusim.base.tables import filled, table
 from gpusim.engine import state
 from gpusim.engine.fabric.loop import RUN, run_coupled
-from gpusim.engine.fabric.tables import GPU, RENDEZVOUS, Fabric
+from gpusim.engine.fabric.tables import DECIDE, GPU, RENDEZVOUS, Fabric
 from gpusim.engine.host.island import run_until
 from gpusim.engine.run import lent, seats, tables
+from gpusim.engine.run.memory_turns import MemoryTurns
 from gpusim.engine.run.side_by_side import SideBySide, guarded
 from gpusim.engine.run.simulate import Simulation
 from gpusim.engine.state import PROCESSES, Processes
@@ -27,8 +28,10 @@ from gpusim.trace.trace import I64
 class Coupled(SideBySide):
     """Several simulations on the devices of one machine, in progress; none has begun."""
 
-    def __init__(self, simulations: Sequence[Simulation], between: Connections) -> None:
-        self.between = between
+    def __init__(
+        self, simulations: Sequence[Simulation], between: Connections, memory: MemoryTurns | None = None
+    ) -> None:  # fmt: skip
+        self.between, self.memory = between, memory
         routes = _share(simulations, between)
         if between.lenders:
             lent.open_accounts(simulations, between)
@@ -45,11 +48,20 @@ class Coupled(SideBySide):
         self._each = [Placed(one, PROCESSES) for one in each]
         self.fabric = _fabric(between.meetings, meets.meetings, routes, [placed.address for placed in self._each])
         if between.tenancy is not None:
-            self.fabric = seats.take(self.fabric, simulations, between.tenancy)
+            self.fabric = seats.take(self.fabric, simulations, between.tenancy, asks=memory is not None)
+
+    def leave(self, which: int, at: int) -> None:
+        """A program is gone at `at` ns, up to which all have run: what it has under way ends with it."""
+        self.processes.turn["now"] = at
+        self.simulations[which].reason = state.DESERTED
+        self.processes.rows["ended"][which] = 1
 
     def _step(self, until: int) -> tuple[int, int]:
         loop = direct(run_coupled)
         reason, which = guarded(self.simulations, self.processes, lambda: loop(self.fabric, self.processes, until))
+        while self.memory is not None and reason == DECIDE:
+            self.memory.decide(self.fabric, self.processes)
+            reason, which = guarded(self.simulations, self.processes, lambda: loop(self.fabric, self.processes, until))
         if reason == state.REACHED and until == state.NEVER:
             self._strand()
         return reason, which
@@ -60,6 +72,8 @@ class Coupled(SideBySide):
 
     def _strand(self) -> None:
         """Nothing goes on: the programs that are left wait for one that ran out of memory.  Raises GpusimError without one."""
+        if self.memory is not None:
+            raise GpusimError(self.memory.standstill(self.processes))
         if all(simulation.reason not in (state.OUT_OF_MEMORY, state.HOST_OUT_OF_MEMORY) for simulation in self.simulations):
             raise GpusimError(f"the ranks wait for each other for ever: {self.waiting()}")
         for simulation, ended in zip(self.simulations, self.processes.rows["ended"], strict=True):

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from gpusim.engine.run.simulate import Simulation
 
 
-def take(fabric: Fabric, simulations: Sequence[Simulation], tenancy: Tenancy) -> Fabric:
-    """The fabric with the device that all programs have.  Raises GpusimError where they do not share its multiprocessors."""
+def take(fabric: Fabric, simulations: Sequence[Simulation], tenancy: Tenancy, *, asks: bool = False) -> Fabric:
+    """The fabric with the device that all programs have; asks: a policy says whose turn is next.
+
+    Raises GpusimError where they do not share its multiprocessors.
+    """
     if len(tenancy.tenants) != len(simulations):
         raise GpusimError(f"{len(simulations)} programs have {len(tenancy.tenants)} seats on one GPU")
     by_turns = tenancy.way == SLICES
@@ -33,5 +36,8 @@ def take(fabric: Fabric, simulations: Sequence[Simulation], tenancy: Tenancy) ->
     gpu["mode"], gpu["turn"] = BY_TURNS if by_turns else AT_ONCE, -1
     gpu["fixed"], gpu["of_a_processor"] = tenancy.switch.fixed, tenancy.switch.of_a_processor
     for seat, tenant in zip(fabric.seats, tenancy.tenants, strict=True):
-        seat["slice"], seat["priority"] = tenant.slice, tenant.priority
+        seat["slice"], seat["priority"], seat["part"] = tenant.slice, tenant.priority, 0.0 if by_turns else 1.0
+    gpu["asks"] = asks
+    if asks:  # turns are named by their programs
+        return fabric._replace(turns=np.arange(len(simulations)))
     return fabric._replace(turns=np.array(runlist([tenant.level for tenant in tenancy.tenants]), np.int64))

@@ -54,6 +54,20 @@ def served(name: str, weights: str = "bf16", cache: str = "bf16", *, timed: bool
     )  # fmt: skip
 
 
+def weight_tensors(model: ServedModel, ways: int = 1) -> tuple[int, ...]:
+    """Bytes of each weight as a serving engine has it on one of so many GPUs: products that are fused are one tensor.
+
+    Embedding and head are one where the zoo has them tied.
+    """
+    size = {"bf16": 2, "fp8": 1, "fp8_block": 1}
+    sizes = [shape.n * shape.k * size[shape.dtype] for shape in model.matrices(ways) for _ in range(shape.layers)]
+    if model.experts:
+        both = model.expert_bytes(ways)
+        sizes += [part for _ in range(model.layers) for part in (both // 3 * 2, both // 3)]
+    tied = {entry.name: dict(entry.config).get("tied", False) for entry in ENTRIES}
+    return (*sizes, *([model.head_bytes(ways)] * (1 if tied.get(model.name, False) else 2)))
+
+
 def _unmodelled(entry: ModelEntry) -> str:
     """What of its steps has no times; "" when all have."""
     if entry.family not in ("llama", "moe", *_LIKE):

@@ -32,7 +32,8 @@ def activities(result: Result, trace: Trace | None) -> Activities:
     Raises ResultError where no log was kept, where it is of another program, or does not say what streams waited for.
     """
     if result.ranks and result.logged:
-        return of_ranks.together([of_log.read(rank, program) for rank in result.ranks if (program := rank.program) is not None])
+        each = [of_log.read(rank, program) for rank in result.ranks if (program := rank.program) is not None]
+        return of_ranks.together(each, programs=result.beside)
     if result.pages is not None:
         return of_pages.read(result, trace)
     if result.log is None:

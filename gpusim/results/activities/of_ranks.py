@@ -9,8 +9,9 @@ import numpy as np
 from gpusim.results.activities.rows import NONE, Activities, ActivityLane, Counter, in_order
 
 
-def together(ranks: Sequence[Activities]) -> Activities:
-    """The rows of ranks in their order; counters, owners and rates have the rank before their name."""
+def together(ranks: Sequence[Activities], *, programs: bool = False) -> Activities:
+    """The rows of ranks, or of programs on one GPU, in their order; counters, owners and rates have it before their name."""
+    what = "program" if programs else "rank"
     names = {name: i for i, name in enumerate(dict.fromkeys(name for rank in ranks for name in rank.names))}
     lanes: list[ActivityLane] = []
     parts, before = [], 0
@@ -24,10 +25,11 @@ def together(ranks: Sequence[Activities]) -> Activities:
         before += len(rows)
         lanes += rank.lanes
     return Activities(
-        in_order(np.concatenate(parts)), tuple(lanes), tuple(names), _named([rank.counters for rank in ranks]),
-        _named([rank.owners for rank in ranks]), _named([rank.rates for rank in ranks]),
+        in_order(np.concatenate(parts)), tuple(lanes), tuple(names), _named([rank.counters for rank in ranks], what),
+        _named([rank.owners for rank in ranks], what), _named([rank.rates for rank in ranks], what),
+        what if programs else "GPU",
     )  # fmt: skip
 
 
-def _named(of_ranks: Sequence[Mapping[str, Counter]]) -> dict[str, Counter]:
-    return {f"rank {number}: {name}": counter for number, rank in enumerate(of_ranks) for name, counter in rank.items()}
+def _named(of_ranks: Sequence[Mapping[str, Counter]], what: str) -> dict[str, Counter]:
+    return {f"{what} {number}: {name}": counter for number, rank in enumerate(of_ranks) for name, counter in rank.items()}

@@ -63,6 +63,7 @@ class Activities:
               at which the host did so
     owners    bytes of blocks on the device by the category of the tensors in them, at the same time
     rates     bytes/s on links by their direction, each copy at its own average
+    device    what a number of a device is called: programs on one GPU have lanes of their own
     """
 
     rows: npt.NDArray[np.void]
@@ -71,6 +72,7 @@ class Activities:
     counters: Mapping[str, Counter] = field(default_factory=dict)
     owners: Mapping[str, Counter] = field(default_factory=dict)
     rates: Mapping[str, Counter] = field(default_factory=dict)
+    device: str = "GPU"
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -137,7 +137,7 @@ def read(file: BinaryIO, path: str) -> ExportedRun:
         told(None, path)
     assert said is not None
     about, lanes, names = said
-    series = {group: {name: rows.counter(found) for name, found in points[group].items()} for group in COUNTED}
+    series: dict[str, Any] = {group: {name: rows.counter(found) for name, found in points[group].items()} for group in COUNTED}
     return ExportedRun(**about, activities=Activities(rows.table(), lanes, names, **series))
 
 

@@ -47,7 +47,7 @@ def timeline(found: Activities) -> str:
     about = {
         "kinds": list(KINDS), "names": list(found.names), "lanes": [[one.name, one.group, one.number] for one in found.lanes],
         "meanings": {name: METRICS[f"{name}_ns"].meaning for name in found.names if f"{name}_ns" in METRICS}, **lists,
-        "colours": _paints(lists["owners"]),
+        "colours": _paints(lists["owners"]), "device": found.device,
     }  # fmt: skip
     return packed(about, columns, rising)
 

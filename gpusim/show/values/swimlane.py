@@ -73,7 +73,7 @@ def swimlanes(found: Activities, columns: int, start: int = 0, end: int | None =
 def _named(found: Activities, lane: int) -> str:
     """A lane, with its device where there are several."""
     name, of = found.lanes[lane].name, found.rows["device"][found.rows["lane"] == lane]
-    return f"GPU {of[0]} {name}" if found.rows["device"].any() and len(of) else name
+    return f"{found.device} {of[0]} {name}" if found.rows["device"].any() and len(of) else name
 
 
 def _causes(found: Activities) -> I64:

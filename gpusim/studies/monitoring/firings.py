@@ -20,6 +20,7 @@ def fired(runs: RecordedRuns) -> Iterator[tuple[Result, list[dict[str, Any]]]]:
     first_s, lasted_s  the same by the metrics' clock, and for how long in all
     """
     for result, places in runs.results():
+        groups = [[place] for place in places] if result.beside else [places]  # other programs are no stragglers
         yield result, [
             {
                 **{name: found.identity[name] for name in ("run", "trace", "profile", "policy", "device")},
@@ -27,5 +28,5 @@ def fired(runs: RecordedRuns) -> Iterator[tuple[Result, list[dict[str, Any]]]]:
                 "outcome": result.outcome, "makespan_ns": int(result.metrics["makespan_ns"]), "alert": found.alert.name,
                 "severity": found.alert.severity, "first_ns": found.first, "first_s": found.seconds, "lasted_s": found.lasted,
             }
-            for found in firing(places)
+            for group in groups for found in firing(group)
         ]  # fmt: skip

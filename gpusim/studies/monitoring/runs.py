@@ -38,7 +38,7 @@ class RecordedRuns:
                 self.without[result.key] = why
                 continue
             self._runs.append(run)
-            longest = max(longest, int(result.metrics["makespan_ns"]))
+            longest = max(longest, ended(result))
         if not self._runs:
             raise ResultError(f"there are no metrics over time: {next(iter(self.without.values()))}", str(folder))
         self._clock: MetricsClock = chosen(longest, scale)
@@ -50,7 +50,7 @@ class RecordedRuns:
         """Each run with the samples of its GPU, or of that of each rank, in the order of the grid."""
         for run in self._runs:
             result = load_result(run)
-            clock = chosen(int(result.metrics["makespan_ns"])) if self._apart else self._clock
+            clock = chosen(ended(result)) if self._apart else self._clock
             if result.ranks:
                 yield result, of_ranks(result, clock)
             else:
@@ -61,12 +61,17 @@ class RecordedRuns:
         return (each for _, found in self.results() for each in found)
 
 
+def ended(result: Result) -> int:
+    """When the last of all programs of a run has ended, ns: those beside it may last longer."""
+    return max(int(one.metrics.get("makespan_ns", 0)) for one in (result, *result.ranks))
+
+
 def of_ranks(result: Result, clock: MetricsClock) -> list[Samples]:
     """The samples of the ranks of a run with their logs: rank and device have one number, and all the run's name.
 
     Raises ResultError for a rank without times.
     """
-    until, found = int(result.metrics["makespan_ns"]), []
+    until, found = ended(result), []
     for number, rank in enumerate(result.ranks):
         spec = {**result.spec, **rank.spec, "trace": result.spec["trace"], "profile": result.spec["profile"], "rank": number}
         one, program = replace(rank, spec=spec, key=result.key), rank.program

@@ -180,7 +180,7 @@ class Timeline {
       const [at, on] = [place % devices, Math.floor(place / devices)];
       // The stalls of a stream lie below it.
       const rank = [on, at, order.indexOf(group === "stall" ? "stream" : group), number, group === "stall" ? 1 : 0, key % lanes.length];
-      const where = `${host ? `host ${on} ` : ""}${device ? `GPU ${at} ` : ""}`;
+      const where = `${host ? `host ${on} ` : ""}${device ? `${this.words.device || "GPU"} ${at} ` : ""}`;
       return [rank, new Track(where + (group === "stall" ? "stalls" : name), group, mine, this.data)];
     });
     found.sort(([a], [b]) => a.reduce((found, value, i) => found || value - b[i], 0));

@@ -1,0 +1,40 @@
+"""The referee's word on a run beside other programs on one GPU: the logs of all of them are kept as those of ranks are."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from gpusim.base.yaml.values import policy
+from gpusim.experiment.ran import load_machine_of, own_times_of
+from gpusim.experiment.ranks_checked import as_one
+from gpusim.experiment.tenants import switch_of
+from gpusim.machine.tenancy import Tenancy, way
+from gpusim.referee import tenants
+from gpusim.referee.report import Findings, Report
+from gpusim.results.result import Result
+
+
+def check_beside(result: Result, base: Path) -> Report:
+    """Recompute the results of all programs, and that of the first from its own; unchecked where logs were not kept.
+
+    Raises GpusimError where the machine that ran is gone.
+    """
+    if not result.logged:
+        return Report(ok=None)
+    gpu = load_machine_of(result, base)
+    terms = way(policy(result.spec["tenancy"])).tenancy(len(result.ranks) - 1, switch_of(gpu))
+    assert isinstance(terms, Tenancy), "other ways keep no logs"
+    traces = [program for one in result.ranks if (program := one.program) is not None]
+    each = tenants.check(result.ranks, traces, [gpu] * len(traces), terms, own_times_of(result, gpu))
+    return as_one(_first(result), each, "program")
+
+
+def _first(result: Result) -> Report:
+    """Whether the numbers of the run are those of its own program."""
+    found, own = Findings(), result.ranks[0].metrics
+    for name in [name for name in own if name in result.metrics]:
+        found.count("metrics", 1)
+        if not math.isclose(result.metrics[name], own[name], rel_tol=1e-9):
+            found.say(-1, f"metric {name} is {result.metrics[name]}", f"{own[name]}, by its program")
+    return found.report()

@@ -1,0 +1,78 @@
+"""Do runs beside others keep the logs of all programs, for the referee, the timeline and the metrics over time?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpusim.base.errors import ConfigError
+from gpusim.experiment import grid, load
+from gpusim.experiment.beside_checked import check_beside
+from gpusim.experiment.tasks import plan
+from gpusim.results.activities import activities
+from gpusim.results.folder import load_folder
+from gpusim.results.result import Result
+from gpusim.studies.monitoring.firings import fired
+from gpusim.studies.monitoring.runs import RecordedRuns
+
+TEXT = """question: "two?"
+trace: gpt-medium-infer
+beside: resnet50-train-8
+profile: a100-sxm4-80gb
+tenancy: [time_slices, mps, "mps(cap=40, others_cap=60)"]
+bounds: false
+figures: []
+options: {log: true}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: Any) -> Path:
+    where = Path(tmp_path_factory.mktemp("beside"))
+    (where / "e.yaml").write_text(TEXT)
+    loaded = load.experiment(str(where / "e.yaml"))
+    assert not grid.run(plan(loaded, where / "out"), "", {}).failures
+    return where / "out"
+
+
+@pytest.fixture(scope="module")
+def results(folder: Path) -> list[Result]:
+    return load_folder(folder, log=True)
+
+
+@pytest.mark.slow
+def test_the_referee_passes_all_ways(folder: Path, results: list[Result]) -> None:
+    reports = [check_beside(result, folder) for result in results]
+    assert [(report.ok, report.violations) for report in reports] == [(True, ())] * 3
+
+
+@pytest.mark.slow
+def test_a_wrong_time_of_another_program_is_found(folder: Path, results: list[Result]) -> None:
+    first, other = results[0].ranks
+    log = other.log.copy()
+    log["t"][len(log) // 2 :] += 1000
+    wrong = replace(results[0], ranks=(first, replace(other, log=log)))
+    assert check_beside(wrong, folder).ok is False
+    assert check_beside(replace(results[0], metrics={**results[0].metrics, "makespan_ns": 1}), folder).ok is False
+
+
+@pytest.mark.slow
+def test_each_program_is_a_device_of_the_timeline_and_has_metrics(folder: Path, results: list[Result]) -> None:
+    found_rows = activities(results[0], None)
+    assert set(np.unique(found_rows.rows["device"])) == {0, 1} and found_rows.device == "program"
+    found = list(fired(RecordedRuns(folder)))
+    assert [alert for _, rows in found for alert in rows if alert["alert"] == "Straggler"] == []
+    assert [len(places) for _, places in RecordedRuns(folder).results()] == [2, 2, 2]
+
+
+def test_ways_that_the_referee_does_not_follow_keep_no_log(tmp_path: Path) -> None:
+    for way in ("mig(slice=3g.40gb)", "mps(fault=1 s)", "over_commit(policy=nvshare)", "exclusive"):
+        (tmp_path / "e.yaml").write_text("".join(
+            f"tenancy: {way}\n" if line.startswith("tenancy") else line for line in TEXT.splitlines(keepends=True)
+        ))  # fmt: skip
+        with pytest.raises(ConfigError, match="logs of programs beside each other are kept under time_slices and mps"):
+            load.experiment(str(tmp_path / "e.yaml"))
