@@ -6,12 +6,13 @@ from typing import Any
 
 from numba import types
 
-from gpusim.base.compiled import entry, kernel, tables_at
+from gpusim.base.compiled import entry, kernel, outlined, tables_at
 from gpusim.engine.clock import copy_engines, links, queues, remote, sharing, sms
 from gpusim.engine.clock import event_heap as heap
 from gpusim.engine.host.issue import issue
 from gpusim.engine.state import (
     ARBITRATE,
+    ASK,
     E_KERNEL,
     E_MOVE,
     E_READ,
@@ -72,6 +73,15 @@ def step_device(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
         end(isl, pol, ended, own)
 
 
+@outlined
+def take_step(isl: Island, prog: Instructions, pol: PolicyTables, host: int) -> int:
+    """A step of a host.  Where that stops for a decision, nothing else happens before it goes on."""
+    reason = issue(isl, prog, pol, isl.hosts[host])
+    if reason == ASK and pol.rules[0].decides:
+        pol.rules[0].paused = host + 1
+    return reason
+
+
 @kernel
 def go_on(isl: Island, prog: Instructions, pol: PolicyTables, coming: Any, until: int) -> int:
     """Run one program up to, not including, time `until`; returns why it stopped.  Devices go before hosts at equal times.
@@ -79,7 +89,11 @@ def go_on(isl: Island, prog: Instructions, pol: PolicyTables, coming: Any, until
     What flows of a program that shares links is `engine.fabric`'s: it is REACHED while it waits for others, at NEVER.  So is
     whose turn it is among programs on one device.
     """
-    c, fluid, buffers = isl.clock[0], isl.fluid[0], pol.buffers[0]
+    c, fluid, buffers, rules = isl.clock[0], isl.fluid[0], pol.buffers[0], pol.rules[0]
+    if rules.paused:
+        reason = take_step(isl, prog, pol, rules.paused - 1)
+        if reason:
+            return reason
     while True:
         if fluid.reshare:
             if c.coupled:
@@ -120,7 +134,7 @@ def go_on(isl: Island, prog: Instructions, pol: PolicyTables, coming: Any, until
             step_device(isl, prog, pol)
         else:
             c.now = max(c.now, at)
-            reason = issue(isl, prog, pol, isl.hosts[next_host])
+            reason = take_step(isl, prog, pol, next_host)
             if reason:
                 return reason
 
