@@ -19,6 +19,7 @@ PUBLIC = {
     "record": "gpusim.programs.record",
     "run": "gpusim.api.grids:run",
     "serve": "gpusim.api.serving:serve",
+    "environment": "gpusim.api.environments:environment",
     "endure": "gpusim.api.failures:endure",
     "simulate": "gpusim.api.runs:simulate",
     "transform": "gpusim.programs.transforms:apply",

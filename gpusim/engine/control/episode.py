@@ -10,6 +10,7 @@ This is the bare machinery of `gpusim.environment`, without Gymnasium.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,13 +20,15 @@ from gpusim.base.tables import filled, table
 from gpusim.engine import state
 from gpusim.engine.control.deciding import DECIDED, DECISION, MOMENT_FACTS, RUN, Decision, decide
 from gpusim.engine.host.island import run_until
+from gpusim.engine.run.outcome import OUTCOMES
 from gpusim.engine.run.simulate import Prepared
 from gpusim.engine.state import PROCESSES
-from gpusim.policies.contract import FACTS, FUTURE_FACTS
 from gpusim.policies.compiled import F64, I64
+from gpusim.policies.contract import FACTS, FUTURE_FACTS
 
 KINDS = {"victim": state.VICTIM, "prefetch": state.DEPTH}
-MOST = 1 << 20  # of candidates, and of operators ahead
+MOST = 1 << 20   # of candidates, and of operators ahead
+OOM_CHARGE = 10  # slowdown that the operators count which a run out of memory leaves
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,13 @@ class Episode:
     def candidates(self) -> I64:
         """The units that may be chosen now."""
         return self._decision.candidates[: int(self._row["count"])]
+
+    def told(self) -> dict[str, Any]:
+        """Of a run that has ended: its outcome, the time that it took, and the share of its operators that it left."""
+        simulation = self.simulation
+        done = int(simulation.island.tenants[0]["kernels"]) / max(1, len(simulation.program.duration))
+        outcome = OUTCOMES.get(simulation.reason, "failed")
+        return {"outcome": outcome, "makespan_ns": simulation.now, "left": 0.0 if outcome == "finished" else 1.0 - done}
 
     def copy_observed(self) -> F64:
         """The numbers at this decision, which stay as they are."""

@@ -49,28 +49,43 @@ def train(
 
     Raises GpusimError for a controller that asks for less than one sample, TraceError where nothing says the batch.
     """
+    env, job = begun(trace, profile, rounds=rounds, capacity_bytes=capacity_bytes, neighbours=neighbours, of=of, **policies)
+    deciding = controller.get(control) if isinstance(control, str) else control
+    env.run(until=env.process(job.run(env, deciding)))
+    return job.rounds
+
+
+def begun(
+    trace: Trace, profile: Profile, *, rounds: int, capacity_bytes: int | None = None,
+    neighbours: Sequence[tuple[int, int]] = (), of: int = 0, **policies: Any,
+) -> tuple[simpy.Environment, Job]:  # fmt: skip
+    """A training before its first round, and the clock on which its neighbours come and go; as for `train`."""
     recorded = of or recorded_size(trace, ("batch",))
     if not recorded:
         raise TraceError(f"{trace.name}: its meta does not say its batch", hint="say `of`: the samples of the recording")
     capacity = machine(trace, profile, capacity_bytes).capacity
     env = simpy.Environment()
-    job = _Job(trace, profile, recorded, capacity, {"evict": "none", **policies})
+    job = Job(trace, profile, recorded, capacity, {"evict": "none", **policies}, rounds)
     for at, taken in neighbours:
         env.process(_neighbour(env, job, at, taken))
-    deciding = controller.get(control) if isinstance(control, str) else control
-    env.run(until=env.process(job.run(env, deciding, rounds)))
-    return job.rounds
+    return env, job
 
 
-class _Job:
-    def __init__(self, trace: Trace, profile: Profile, recorded: int, memory: int, policies: dict[str, Any]) -> None:
+class Job:
+    """A training: so many rounds of a program, and what came of those that are done."""
+
+    def __init__(
+        self, trace: Trace, profile: Profile, recorded: int, memory: int, policies: dict[str, Any], rounds: int
+    ) -> None:
         self.trace, self.profile, self.recorded, self.memory, self.policies = trace, profile, recorded, memory, policies
+        self.most = rounds
         self.rounds: list[Round] = []
         self._known: dict[tuple[int, int], Result] = {}  # equal rounds are simulated once
 
-    def run(self, env: simpy.Environment, control: Controller, rounds: int) -> Generator[Any, Any, None]:
+    def run(self, env: simpy.Environment, control: Controller) -> Generator[Any, Any, None]:
+        """The SimPy process."""
         asked = next(control)
-        for number in range(rounds):
+        for number in range(self.most):
             batch = asked or self.recorded
             if not 1 <= batch <= MOST:
                 raise GpusimError(f"the controller asked for {batch:,} samples in round {number}", hint=f"1 to {MOST:,}")
@@ -95,6 +110,6 @@ class _Job:
         return self._known[batch, memory]
 
 
-def _neighbour(env: simpy.Environment, job: _Job, at: int, taken: int) -> Generator[Any, Any, None]:
+def _neighbour(env: simpy.Environment, job: Job, at: int, taken: int) -> Generator[Any, Any, None]:
     yield env.timeout(at)
     job.memory -= taken
