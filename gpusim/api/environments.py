@@ -94,9 +94,7 @@ def environment(
             raise GpusimError(f"nothing is decided: {program.name} {why}", hint='give it another memory: memory="60 %"')
         return episode
 
-    return gym.RunEnvironment(
-        asked.observe, begin, asked, seed, lambda episode: Result(episode.run.result(), program, machine=profile)
-    )
+    return gym.RunEnvironment(begin, asked, seed, lambda episode: Result(episode.run.result(), program, machine=profile))
 
 
 _USUAL = {"victim": ("size", "last_use", "uses", "dirty"), "prefetch": ("free", "missing", "waited", "progress")}

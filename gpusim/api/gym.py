@@ -31,13 +31,15 @@ class _Environment(gymnasium.Env):  # type: ignore[misc]
 class RunEnvironment(_Environment):
     """One run an episode: each step answers one decision of it.
 
-    begin  makes the run anew, from a seed
+    begin  makes the run anew, from a seed; made  the result of one that has ended
     """
 
     episode: Episode
 
-    def __init__(self, names: tuple[str, ...], begin: Callable[[int], Episode], asked: Asked, seed: int, made: Callable[[Episode], Result]) -> None:
-        super().__init__(names, asked.numbers, asked.actions)
+    def __init__(
+        self, begin: Callable[[int], Episode], asked: Asked, seed: int, made: Callable[[Episode], Result]
+    ) -> None:
+        super().__init__(asked.observe, asked.numbers, asked.actions)
         self._begin, self._seed, self._made = begin, seed, made
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[F64, dict[str, Any]]:

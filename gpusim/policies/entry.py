@@ -87,7 +87,7 @@ def read(path: Path, kind: str) -> Entry:
     aliases = tuple(before for (of, before), now in POLICIES.items() if (of, now) == (kind, name))
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == name:
-            return replace(_from_function(node, path, kind), aliases=aliases)
+            return replace(_from_function(node, path, kind), aliases=aliases, limits=values["LIMITS"])
     text, source = split_help(ast.get_docstring(tree) or "")
     return Entry(
         name, kind, text, values["PARAMS"], values["KNOWS"], source, where=str(path), numbers=values["NUMBERS"],

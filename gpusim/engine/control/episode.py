@@ -25,6 +25,7 @@ from gpusim.engine.run.simulate import Prepared
 from gpusim.engine.state import PROCESSES
 from gpusim.policies.compiled import F64, I64
 from gpusim.policies.contract import FACTS, FUTURE_FACTS
+from gpusim.trace.roles import stages
 
 KINDS = {"victim": state.VICTIM, "prefetch": state.DEPTH}
 MOST = 1 << 20   # of candidates, and of operators ahead
@@ -104,6 +105,8 @@ class Episode:
             raise simulation.prefetch.error("has no depth that could be decided: that takes next_k")
         self.run, self.asked, self.simulation = run, asked, simulation
         simulation.policies.rules["decides"] = KINDS[asked.kind]
+        if "stage" in asked.observe:
+            simulation.island.units["stage"] = stages(simulation.work.trace)
         row = table(1, DECISION)
         row["kind"], row["look"] = KINDS[asked.kind], asked.depth
         self._decision: Decision = filled(

@@ -1,0 +1,36 @@
+"""Write weights as a module of the package: a file that runs, keys of runs and diffs see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1] / "gpusim" / "policies"
+DIGITS = 6  # of each number: what is shipped is what the policies have
+
+
+def rounded(weights: list[Any]) -> list[Any]:
+    """The numbers as they will be read again."""
+    return [np.vectorize(lambda x: float(f"{x:.{DIGITS}g}"))(w) for w in weights]
+
+
+def network(path: str, said: str, trainings: list[list[Any]]) -> str:
+    """Keep several trainings as a Network named WEIGHTS; returns the text."""
+    arrays = [np.stack([rounded(one)[k] for one in trainings]) for k in range(4)]
+    names = ("first", "shift", "second", "last")
+    body = ",\n".join(f"    {name}=np.array({_text(a)})" for name, a in zip(names, arrays, strict=True))
+    text = (
+        f'"""{said}"""\n\nfrom __future__ import annotations\n\nimport numpy as np\n\n'
+        f"from gpusim.policies.network import Network\n\nWEIGHTS = Network(\n{body},\n)\n"
+    )
+    (ROOT / path).write_text(text, "utf-8")
+    return text
+
+
+def _text(array: Any) -> str:
+    """Rows of numbers, each level of brackets on lines of its own."""
+    if array.ndim == 1:
+        return "[" + ", ".join(f"{x:.{DIGITS}g}" for x in array) + "]"
+    return "[\n" + ",\n".join(f"        {_text(row)}" for row in array) + "\n    ]"
