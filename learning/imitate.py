@@ -22,7 +22,7 @@ from learning import fitting, writing
 from learning.places import MACHINE, SEEDS, TRAINED_ON, places
 
 FACTS = ("size", "last_use", "uses", "arrived", "born", "stage", "dirty", "next_use")
-CANDIDATES, HIDDEN, ROUNDS, KEPT, STEPS = 16, 8, 4, 400, 1500
+CANDIDATES, HIDDEN, ROUNDS, KEPT, STEPS, RATE = 16, 8, 3, 400, 4000, 0.02
 log_of = getattr(log_facts, "py_func", log_facts)
 
 
@@ -74,7 +74,8 @@ def train(seed: int, quick: bool = False) -> list[Any]:
             return (share / share.sum(1, keepdims=True) - truth[at]) / len(at)
 
         fitted = fitting.fit(
-            rng, fitting.begin(rng, len(NAMES), HIDDEN), (x - mean) / spread, slope, 50 if quick else STEPS
+            rng, fitting.begin(rng, len(NAMES), HIDDEN), (x - mean) / spread, slope, 50 if quick else STEPS,
+            rate=RATE,
         )
         weights = fitting.unscaled(fitted, mean, spread)
         right = (truth[np.arange(len(x)), np.argmax(fitting.forward(weights, x)[0], 1)] > 0).mean()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,16 @@ def network(path: str, said: str, trainings: list[list[Any]]) -> str:
     names = ("first", "shift", "second", "last")
     body = ",\n".join(f"    {name}=np.array({_text(a)})" for name, a in zip(names, arrays, strict=True))
     text = (
-        f'"""{said}"""\n\nfrom __future__ import annotations\n\nimport numpy as np\n\n'
+        f'"""{fill(said, 120)}\n"""\n\nfrom __future__ import annotations\n\nimport numpy as np\n\n'
         f"from gpusim.policies.network import Network\n\nWEIGHTS = Network(\n{body},\n)\n"
     )
+    (ROOT / path).write_text(text, "utf-8")
+    return text
+
+
+def table(path: str, said: str, array: Any, name: str = "WEIGHTS") -> str:
+    """Keep an array, a row for each seed; returns the text."""
+    text = f'"""{fill(said, 120)}\n"""\n\nfrom __future__ import annotations\n\nimport numpy as np\n\n{name} = np.array({_text(array)})\n'
     (ROOT / path).write_text(text, "utf-8")
     return text
 
@@ -32,5 +40,5 @@ def network(path: str, said: str, trainings: list[list[Any]]) -> str:
 def _text(array: Any) -> str:
     """Rows of numbers, each level of brackets on lines of its own."""
     if array.ndim == 1:
-        return "[" + ", ".join(f"{x:.{DIGITS}g}" for x in array) + "]"
-    return "[\n" + ",\n".join(f"        {_text(row)}" for row in array) + "\n    ]"
+        return "[" + fill(", ".join(f"{x:.{DIGITS}g}" for x in array), 116, subsequent_indent=" " * 8) + "]"
+    return "[\n        " + ",\n        ".join(_text(row) for row in array) + "\n    ]"

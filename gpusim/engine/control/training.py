@@ -15,7 +15,7 @@ import simpy
 from gpusim.base.errors import GpusimError, TraceError
 from gpusim.base.units import show_bytes
 from gpusim.engine.control import controller
-from gpusim.engine.control.controller import Controller, Round
+from gpusim.engine.control.controller import Choice, Controller, Round
 from gpusim.engine.run.simulate import simulate
 from gpusim.machine.constants import machine
 from gpusim.machine.profile import Profile
@@ -38,7 +38,7 @@ def train(
     of: int = 0,
     **policies: Any,
 ) -> list[Round]:
-    """Replay the trace `rounds` times, each with the batch that the controller asks for.
+    """Replay the trace `rounds` times, each with the batch, and perhaps the policies, that the controller asks for.
 
     control         "name(parameter=value)", or a generator as in `gpusim.engine.control.controller`
     capacity_bytes  what the allocator may hold while no other job runs; None: what the profile's device leaves
@@ -80,34 +80,38 @@ class Job:
         self.trace, self.profile, self.recorded, self.memory, self.policies = trace, profile, recorded, memory, policies
         self.most = rounds
         self.rounds: list[Round] = []
-        self._known: dict[tuple[int, int], Result] = {}  # equal rounds are simulated once
+        self._known: dict[tuple[int, int, str, str], Result] = {}  # equal rounds are simulated once
 
     def run(self, env: simpy.Environment, control: Controller) -> Generator[Any, Any, None]:
         """The SimPy process."""
         asked = next(control)
         for number in range(self.most):
-            batch = asked or self.recorded
+            choice = asked if isinstance(asked, Choice) else Choice(asked)
+            batch = choice.batch or self.recorded
             if not 1 <= batch <= MOST:
                 raise GpusimError(f"the controller asked for {batch:,} samples in round {number}", hint=f"1 to {MOST:,}")
             memory = self.memory
-            m = self._result(batch, memory).metrics
+            done = self._result(choice, batch, memory)
+            m = done.metrics
             time = int(m["makespan_ns"])
             waited = sum(int(m[name]) for name in MEMORY_STALLS)
             seen = Round(
-                number, int(env.now), batch, memory, self._result(batch, memory).outcome, time, waited / max(1, time),
-                int(m["reserved_peak_bytes"]),
+                number, int(env.now), batch, memory, done.outcome, time, waited / max(1, time), int(m["reserved_peak_bytes"]),
+                ", ".join(choice.policies.values()),
             )  # fmt: skip
             self.rounds.append(seen)
             yield env.timeout(time)
             asked = control.send(seen)
 
-    def _result(self, batch: int, memory: int) -> Result:
+    def _result(self, choice: Choice, batch: int, memory: int) -> Result:
         if memory <= 0:
             raise GpusimError(f"the neighbours leave nothing of the device's memory ({show_bytes(memory)})")
-        if (batch, memory) not in self._known:
+        policies = self.policies | choice.policies
+        known = (batch, memory, choice.release, choice.prefetch)
+        if known not in self._known:
             program = self.trace if batch == self.recorded else scaled(self.trace, "batch", batch / self.recorded, square=False)
-            self._known[batch, memory] = simulate(program, self.profile, capacity_bytes=memory, **self.policies)
-        return self._known[batch, memory]
+            self._known[known] = simulate(program, self.profile, capacity_bytes=memory, **policies)
+        return self._known[known]
 
 
 def _neighbour(env: simpy.Environment, job: Job, at: int, taken: int) -> Generator[Any, Any, None]:
