@@ -3,8 +3,8 @@
     python -m learning.evolve                 # all seeds, a minute each; writes the weights that ship
     python -m learning.evolve --seed 0 --quick
 
-The cross-entropy method (R. Rubinstein, Methodology and Computing in Applied Probability 1, 1999): weights are drawn around a mean,
-which moves to the best of them.  It begins at LRU.  What counts is the geometric mean of the times over those of LRU.
+The cross-entropy method (R. Rubinstein, Methodology and Computing in Applied Probability 1, 1999): weights are drawn around a
+mean, which moves to the best of them.  It begins at LRU.  What counts is the geometric mean of the times over those of LRU.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
     python -m learning.foretell               # all seeds; writes the weights that ship
     python -m learning.foretell --seed 0 --quick
-    python -m learning.foretell --judge       # errors of all predictors on programs that none was trained on
+
+learning/judge.py compares its errors with those of other predictors.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from gpusim.policies import registry
 from gpusim.policies.release.perceptron import AHEAD, SEEN
 from gpusim.trace.trace import ALLOC, FREE
 from learning import fitting, writing
-from learning.places import JUDGED_ON, SEEDS, TRAINED_ON
+from learning.places import SEEDS, TRAINED_ON
 
 HIDDEN, STEPS = 8, 3000
 RIVALS = ("moving_average", "markov", "finite_context")
@@ -88,26 +88,12 @@ def error(spec: str, program: str) -> float:
     return float(np.abs(said - truth).mean() / truth.mean())
 
 
-def judge() -> None:
-    """One row for each program: errors of the predictors, for trained ones the mean and the half width of a 95 % interval."""
-    print("| program | " + " | ".join(f"`{name}`" for name in RIVALS) + " | `perceptron`, five seeds | nothing comes |")
-    print("| --- |" + " ---: |" * (len(RIVALS) + 2))
-    for program in (*TRAINED_ON, *JUDGED_ON):
-        own = np.array([error(f"perceptron(seed={seed})", program) for seed in range(SEEDS)])
-        half = 2.776 * own.std(ddof=1) / math.sqrt(SEEDS)
-        others = " | ".join(f"{error(name, program):.2f}" for name in RIVALS)
-        print(f"| {program} | {others} | {own.mean():.2f} ± {half:.2f} | 1.00 |")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=None, help="only this one, and write nothing")
     parser.add_argument("--quick", action="store_true", help="a small budget, for a test")
-    parser.add_argument("--judge", action="store_true", help="print errors of all predictors, and train nothing")
     asked = parser.parse_args()
-    if asked.judge:
-        judge()
-    elif asked.seed is not None:
+    if asked.seed is not None:
         print(writing.rounded(train(asked.seed, asked.quick)))
     else:
         said = f"Weights of `perceptron`, trained on {', '.join(TRAINED_ON)} by learning/foretell.py, seeds 0 to {SEEDS - 1}."

@@ -4,9 +4,9 @@
     python -m learning.imitate --seed 0 --quick
 
 Programs run in `gpusim.environment`.  Candidates are drawn at random, and the truth is the one whose next use is furthest.  In
-the first round Belady itself decides, in later ones what has been learned so far (S. Ross, G. Gordon, D. Bagnell, "A reduction of
-imitation learning and structured prediction to no-regret online learning", AISTATS 2011), so that the training sees the memory
-that the policy will find.
+the first round Belady itself decides, in later ones what has been learned so far (S. Ross, G. Gordon, D. Bagnell, "A reduction
+of imitation learning and structured prediction to no-regret online learning", AISTATS 2011), so that the training sees the
+memory that the policy will find.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ def seen(observed: Any) -> tuple[Any, Any]:
     return np.stack(log_of(size, last_use, uses, arrived, born, np.full(CANDIDATES, now), stage, dirty), 1), next_use
 
 
-def watched(env: Any, rng: np.random.Generator, choose: Any) -> list[tuple[Any, Any]]:
-    """Decisions of one run, KEPT of them, in which `choose` picks victims."""
+def watched(env: Any, rng: np.random.Generator, weights: list[Any]) -> list[tuple[Any, Any]]:
+    """Decisions of one run, KEPT of them, in which these weights choose, or Belady where there are none."""
     observed, _ = env.reset(seed=int(rng.integers(1 << 30)))
     rows, ended = [], False
     while not ended:
         x, next_use = seen(observed)
         rows.append((x, next_use))
-        observed, _, ended, _, _ = env.step(choose(x, next_use))
+        wanted = fitting.forward(weights, x)[0] if weights else next_use
+        observed, _, ended, _, _ = env.step(int(np.argmax(wanted)))
     return [rows[i] for i in rng.permutation(len(rows))[:KEPT]]
 
 
@@ -58,10 +59,7 @@ def train(seed: int, quick: bool = False) -> list[Any]:
     weights: list[Any] = []
     for number in range(2 if quick else ROUNDS):
         for env in envs:
-            def choose(x: Any, next_use: Any) -> int:
-                return int(np.argmax(fitting.forward(weights, x)[0])) if weights else int(np.argmax(next_use))
-
-            rows += watched(env, rng, choose)
+            rows += watched(env, rng, weights)
         x = np.stack([row[0] for row in rows])
         last = np.stack([row[1] for row in rows])
         truth = (last == last.max(1, keepdims=True)).astype(float)

@@ -17,28 +17,26 @@ def rounded(weights: list[Any]) -> list[Any]:
     return [np.vectorize(lambda x: float(f"{x:.{DIGITS}g}"))(w) for w in weights]
 
 
-def network(path: str, said: str, trainings: list[list[Any]]) -> str:
-    """Keep several trainings as a Network named WEIGHTS; returns the text."""
+def network(path: str, said: str, trainings: list[list[Any]]) -> None:
+    """Keep several trainings as a Network named WEIGHTS."""
     arrays = [np.stack([rounded(one)[k] for one in trainings]) for k in range(4)]
     names = ("first", "shift", "second", "last")
     body = ",\n".join(f"    {name}=np.array({_text(a)})" for name, a in zip(names, arrays, strict=True))
-    text = (
-        f'"""{fill(said, 120)}\n"""\n\nfrom __future__ import annotations\n\nimport numpy as np\n\n'
-        f"from gpusim.policies.network import Network\n\nWEIGHTS = Network(\n{body},\n)\n"
-    )
-    (ROOT / path).write_text(text, "utf-8")
-    return text
+    _write(path, said, "\nfrom gpusim.policies.network import Network\n", f"WEIGHTS = Network(\n{body},\n)")
 
 
-def table(path: str, said: str, array: Any, name: str = "WEIGHTS") -> str:
-    """Keep an array, a row for each seed; returns the text."""
-    text = f'"""{fill(said, 120)}\n"""\n\nfrom __future__ import annotations\n\nimport numpy as np\n\n{name} = np.array({_text(array)})\n'
+def table(path: str, said: str, array: Any, name: str = "WEIGHTS") -> None:
+    """Keep an array, a row for each seed."""
+    _write(path, said, "", f"{name} = np.array({_text(array)})")
+
+
+def _write(path: str, said: str, imports: str, body: str) -> None:
+    text = f'"""{fill(said, 116)}\n"""\n\nfrom __future__ import annotations\n\nimport numpy as np\n{imports}\n{body}\n'
     (ROOT / path).write_text(text, "utf-8")
-    return text
 
 
 def _text(array: Any) -> str:
     """Rows of numbers, each level of brackets on lines of its own."""
     if array.ndim == 1:
-        return "[" + fill(", ".join(f"{x:.{DIGITS}g}" for x in array), 116, subsequent_indent=" " * 8) + "]"
+        return "[" + fill(", ".join(f"{x:.{DIGITS}g}" for x in array), 112, subsequent_indent=" " * 8) + "]"
     return "[\n        " + ",\n        ".join(_text(row) for row in array) + "\n    ]"

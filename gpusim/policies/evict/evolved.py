@@ -13,7 +13,8 @@ def evolved(size, last_use, uses, arrived, born, now, stage, dirty, seed=0):  # 
 
     seed  which of five trainings decides
 
-    Learned on resnet50-train, gpt2-small-train and gpt2-small-train-fp32 at 80 % and 60 % of the memory, by learning/evolve.py.
+    Learned on resnet50-train, gpt2-small-train and gpt2-small-train-fp32, with 80 % and 60 % of the memory, by
+    learning/evolve.py.
 
     Source: the cross-entropy method, R. Rubinstein, "The cross-entropy method for combinatorial and continuous optimization",
     Methodology and Computing in Applied Probability 1, 1999.

@@ -14,7 +14,8 @@ def imitation(size, last_use, uses, arrived, born, now, stage, dirty, seed=0):  
 
     seed  which of five trainings decides
 
-    Learned on resnet50-train, gpt2-small-train and gpt2-small-train-fp32 at 80 % and 60 % of the memory, by learning/imitate.py.
+    Learned on resnet50-train, gpt2-small-train and gpt2-small-train-fp32, with 80 % and 60 % of the memory, by
+    learning/imitate.py.
 
     Source: imitation of Belady, E. Liu et al., "An imitation learning approach for cache replacement", ICML 2020, there with an
     LSTM over addresses.
