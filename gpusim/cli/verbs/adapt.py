@@ -1,4 +1,4 @@
-"""Train with a batch that a controller adapts to the free memory."""
+"""Train with a batch, or policies, that a controller adapts to the free memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def verb(
     before: MachineOnce = None,
     *,
     on: Machine = None,
-    controller: Annotated[str, typer.Option(help="What sets the batch: aimd, bisect or fixed, with parameters.")] = "aimd",
+    controller: Annotated[str, typer.Option(help="What sets the batch: aimd, bisect or fixed; or release and prefetching: bandit; with parameters.")] = "aimd",
     rounds: Annotated[int, typer.Option(min=1, help="So many replays of the trace, each with its batch.")] = 20,
     memory: Annotated[str | None, typer.Option(help="What the allocator may hold: '24 GiB'; default: the device's.")] = None,
     neighbour: Annotated[
@@ -51,11 +51,12 @@ def verb(
     if json:
         emit_json(values)
         return
+    chosen = any(r.policies for r in found)
     emit([
         {
             "round": r.number, "at": show_time(r.start_ns), "memory": show_bytes(r.memory), "batch": r.batch,
             "outcome": r.outcome, "takes": show_time(r.time_ns), "waits [%]": 100 * r.stall_share,
-            "reserved": show_bytes(r.reserved_peak),
+            "reserved": show_bytes(r.reserved_peak), **({"policies": r.policies} if chosen else {}),
         }
         for r in found
     ])  # fmt: skip

@@ -6,7 +6,8 @@ Growth is what was allocated less what was freed from one request to the next; w
 network has 8 hidden units, sees growths as multiples of their mean size so far, and answers such a multiple.  It has learned on
 resnet50-train, gpt2-small-train and gpt2-small-train-fp32, by learning/foretell.py, and learns nothing while a program runs.
 
-Source: a perceptron in place of the LSTM of M. Hashemi et al., "Learning memory access patterns", ICML 2018 (there of addresses).
+Source: a perceptron in place of the LSTM of M. Hashemi et al., "Learning memory access patterns", ICML 2018 (there of
+addresses).
 """
 
 from __future__ import annotations
