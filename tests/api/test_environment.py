@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -82,6 +84,18 @@ def test_refusals(asked: dict[str, Any], said: str) -> None:
     with pytest.raises(GpusimError) as error:
         gpusim.environment("resnet50-sgd", on=ON, **asked).reset()
     assert said in str(error.value)
+
+
+@pytest.mark.documents
+@pytest.mark.slow
+def test_the_examples_of_the_documentation_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """One run is told; a score that is learned in twenty episodes takes less time than LRU."""
+    page = Path(__file__).parents[2] / "docs" / "learned.md"
+    for block in re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.S | re.M):
+        exec(compile(block, str(page), "exec"), {})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("finished") and lines[1].endswith("tensors left")
+    assert float(lines[2].split()[0]) < 1.0
 
 
 def test_without_gymnasium(monkeypatch: pytest.MonkeyPatch) -> None:
