@@ -17,6 +17,7 @@ from gpusim.experiment.execute import RunProgram
 from gpusim.machine import sharing
 from gpusim.machine.profile import Profile
 from gpusim.trace.trace import Trace
+from gpusim.trace.workload import Workload
 
 if TYPE_CHECKING:
     from gpusim.api.gym import RoundEnvironment, RunEnvironment
@@ -67,7 +68,7 @@ def environment(
         raise GpusimError(f"no environment decides '{decide}'", hint=suggest(decide, DECIDE) or ", ".join(DECIDE))
     program, profile = _program(trace), machine_of(on)[1]
     capacity = values.capacity(memory)
-    work = RunProgram(program, profile, None, sharing.parse(policies.get("share", sharing.WORDS))).work
+    work = _work(program, profile, policies.get("share", sharing.WORDS))
     room = None if capacity == values.Capacity() else capacity.resolve(work.live_peak, 0)
     if decide == "batch":
         facts, actions = _observed(observe, BATCH_FACTS, decide), len(batches)
@@ -76,13 +77,15 @@ def environment(
             return BatchGame(program, profile, batches, rounds, capacity_bytes=room, **policies)
 
         train()
-        return gym.RoundEnvironment(facts, train, actions)
+        training: RoundEnvironment = gym.RoundEnvironment(facts, train, actions)
+        return training
     if decide == "share":
         if beside is None:
             raise GpusimError("a share is divided between two programs", hint='say beside="resnet50-train"')
-        works = [work, RunProgram(_program(beside), profile, None, sharing.parse(sharing.WORDS)).work]
+        works = [work, _work(_program(beside), profile, sharing.WORDS)]
         game = ShareGame(works, profile, shares, rounds, **policies)
-        return gym.RoundEnvironment(_observed(observe, SHARE_FACTS, decide), game.again, len(shares))
+        shared: RoundEnvironment = gym.RoundEnvironment(_observed(observe, SHARE_FACTS, decide), game.again, len(shares))
+        return shared
     asked = Asked(decide, tuple(observe) or _USUAL[decide], candidates, depth)
     given = {"prefetch": "next_k", **policies} if decide == "prefetch" else policies
 
@@ -94,7 +97,12 @@ def environment(
             raise GpusimError(f"nothing is decided: {program.name} {why}", hint='give it another memory: memory="60 %"')
         return episode
 
-    return gym.RunEnvironment(begin, asked, seed, lambda episode: Result(episode.run.result(), program, machine=profile))
+
+    def result(episode: Episode) -> Result:
+        return Result(episode.run.result(), program, machine=profile)
+
+    made: RunEnvironment = gym.RunEnvironment(begin, asked, seed, result)
+    return made
 
 
 _USUAL = {"victim": ("size", "last_use", "uses", "dirty"), "prefetch": ("free", "missing", "waited", "progress")}
@@ -104,6 +112,12 @@ def _program(what: str | Path | Source) -> Trace:
     name, found = source_of(what)
     if not isinstance(found, Trace):
         raise GpusimError(f"'{name}' is not the program of one GPU, which an environment runs")
+    return found
+
+
+def _work(program: Trace, profile: Profile, share: str | Sequence[str]) -> Workload:
+    found = RunProgram(program, profile, None, sharing.parse(share)).work
+    assert isinstance(found, Workload), "of a trace"
     return found
 
 

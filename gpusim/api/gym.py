@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -17,13 +17,12 @@ F64 = npt.NDArray[np.float64]
 Step = tuple[F64, float, bool, bool, dict[str, Any]]
 
 
-class _Environment(gymnasium.Env):  # type: ignore[misc]
+class _Environment(gymnasium.Env[F64, np.int64]):
     """names: of the numbers that are observed, in order."""
-
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
 
     def __init__(self, names: tuple[str, ...], numbers: int, actions: int) -> None:
         self.names = names
+        self.metadata = {"render_modes": []}
         self.observation_space = gymnasium.spaces.Box(0.0, np.inf, (numbers,), np.float64)
         self.action_space = gymnasium.spaces.Discrete(actions)
 

@@ -145,8 +145,8 @@ def release(rs: tuple[Result, ...]) -> None:
 
 
 def learned(rs: tuple[Result, ...]) -> None:
-    """Decoding reads all weights in a loop, on which LRU misses always: nothing is slower, and Belady brings in least.  What was
-    learned is no oracle."""
+    """Decoding reads all weights in a loop, on which LRU misses always: nothing is slower, and Belady brings in least.  What
+    was learned is no oracle."""
     found = by(rs, "trace", "memory_share", "evict")
     for share in {r.spec["memory_share"] for r in rs}:
         decode = {policy: r for (trace, s, policy), r in found.items() if (trace, s) == ("llama-1b-decode", share)}

@@ -18,7 +18,9 @@ def verb(
     before: MachineOnce = None,
     *,
     on: Machine = None,
-    controller: Annotated[str, typer.Option(help="What sets the batch: aimd, bisect or fixed; or release and prefetching: bandit; with parameters.")] = "aimd",
+    controller: Annotated[
+        str, typer.Option(help="What sets the batch (aimd, bisect, fixed) or release and prefetch (bandit), with parameters.")
+    ] = "aimd",
     rounds: Annotated[int, typer.Option(min=1, help="So many replays of the trace, each with its batch.")] = 20,
     memory: Annotated[str | None, typer.Option(help="What the allocator may hold: '24 GiB'; default: the device's.")] = None,
     neighbour: Annotated[

@@ -6,7 +6,7 @@ from typing import Any
 
 from numba import types
 
-from gpusim.base.compiled import entry, kernel, outlined, tables_at
+from gpusim.base.compiled import entry, kernel, tables_at
 from gpusim.engine.clock import copy_engines, links, queues, remote, sharing, sms
 from gpusim.engine.clock import event_heap as heap
 from gpusim.engine.host.issue import issue
@@ -73,15 +73,6 @@ def step_device(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
         end(isl, pol, ended, own)
 
 
-@outlined
-def take_step(isl: Island, prog: Instructions, pol: PolicyTables, host: int) -> int:
-    """A step of a host.  Where that stops for a decision, nothing else happens before it goes on."""
-    reason = issue(isl, prog, pol, isl.hosts[host])
-    if reason == ASK and pol.rules[0].decides:
-        pol.rules[0].paused = host + 1
-    return reason
-
-
 @kernel
 def go_on(isl: Island, prog: Instructions, pol: PolicyTables, coming: Any, until: int) -> int:
     """Run one program up to, not including, time `until`; returns why it stopped.  Devices go before hosts at equal times.
@@ -90,53 +81,57 @@ def go_on(isl: Island, prog: Instructions, pol: PolicyTables, coming: Any, until
     whose turn it is among programs on one device.
     """
     c, fluid, buffers, rules = isl.clock[0], isl.fluid[0], pol.buffers[0], pol.rules[0]
-    if rules.paused:
-        reason = take_step(isl, prog, pol, rules.paused - 1)
-        if reason:
-            return reason
+    host = rules.paused - 1  # whose step was interrupted for a decision: it goes on before anything else happens
+    rules.paused = 0
     while True:
-        if fluid.reshare:
-            if c.coupled:
-                return RESHARE
-            sharing.reschedule(isl)
-        while c.woken:
-            queues.start_ready(isl, prog, pol)
-        if fluid.reshare:
-            continue
-        if buffers.logged > buffers.log_room or buffers.notes > buffers.log_room:
-            return LOG_FULL
-        device = min(NEVER if c.coupled else fluid.tick, isl.heap[0].time if c.events > 0 else NEVER)
-        if c.dealing and device > c.now:
-            copy_engines.deal(isl)
-            continue
-        next_host, at = -1, NEVER
-        for i in range(isl.hosts.size):
-            h = isl.hosts[i]
-            if h.state == RUNNING and h.time < at:
-                next_host, at = i, h.time
-        coming[0] = min(device, at)
-        if c.unsettled and coming[0] > c.now:
-            sms.settle(isl, prog)
-            continue
-        if isl.tenants[0].changed and coming[0] > c.now:
-            return ARBITRATE
-        if coming[0] >= until:
-            if coming[0] < NEVER:
-                return REACHED
-            ended = queues.idle(isl)
+        if host < 0:
+            if fluid.reshare:
+                if c.coupled:
+                    return RESHARE
+                sharing.reschedule(isl)
+            while c.woken:
+                queues.start_ready(isl, prog, pol)
+            if fluid.reshare:
+                continue
+            if buffers.logged > buffers.log_room or buffers.notes > buffers.log_room:
+                return LOG_FULL
+            device = min(NEVER if c.coupled else fluid.tick, isl.heap[0].time if c.events > 0 else NEVER)
+            if c.dealing and device > c.now:
+                copy_engines.deal(isl)
+                continue
+            next_host, at = -1, NEVER
             for i in range(isl.hosts.size):
-                ended = ended and isl.hosts[i].state == ENDED
-            if ended:
-                return FINISHED
-            return REACHED if c.coupled else STUCK
-        if device <= at:
-            c.now = device
-            step_device(isl, prog, pol)
-        else:
+                h = isl.hosts[i]
+                if h.state == RUNNING and h.time < at:
+                    next_host, at = i, h.time
+            coming[0] = min(device, at)
+            if c.unsettled and coming[0] > c.now:
+                sms.settle(isl, prog)
+                continue
+            if isl.tenants[0].changed and coming[0] > c.now:
+                return ARBITRATE
+            if coming[0] >= until:
+                if coming[0] < NEVER:
+                    return REACHED
+                ended = queues.idle(isl)
+                for i in range(isl.hosts.size):
+                    ended = ended and isl.hosts[i].state == ENDED
+                if ended:
+                    return FINISHED
+                return REACHED if c.coupled else STUCK
+            if device <= at:
+                c.now = device
+                step_device(isl, prog, pol)
+                continue
             c.now = max(c.now, at)
-            reason = take_step(isl, prog, pol, next_host)
-            if reason:
-                return reason
+            host = next_host
+            isl.hosts[host].had = 0
+        reason = issue(isl, prog, pol, isl.hosts[host])
+        if reason:
+            if reason == ASK and rules.decides:
+                rules.paused = host + 1
+            return reason
+        host = -1
 
 
 @kernel

@@ -43,11 +43,7 @@ OVER = 0  # the step is done; else AGAIN, or the reason to stop before it
 @kernel
 def issue(isl: Island, prog: Instructions, pol: PolicyTables, h: Any) -> int:
     """One step of a host.  Returns 0, or the reason to stop before it."""
-    t, rules = isl.tenants[0], pol.rules[0]
-    if rules.paused:  # the step goes on where it was decided what is to be done
-        rules.paused = 0
-    else:
-        h.had = 0
+    t = isl.tenants[0]
     if h.wake_ns:  # a host that waits for a copy goes on later than the copy ends
         h.time += h.wake_ns
         h.sync_ns += h.wake_ns

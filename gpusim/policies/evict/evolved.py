@@ -5,6 +5,7 @@ from gpusim.policies.evict.parts.evolved_weights import WEIGHTS
 from gpusim.policies.evict.parts.log_facts import log_facts
 
 LIMITS = {"seed": 4}
+TRAINED = ("resnet50-train", "gpt2-small-train", "gpt2-small-train-fp32")
 
 
 @policy.evict
@@ -13,8 +14,7 @@ def evolved(size, last_use, uses, arrived, born, now, stage, dirty, seed=0):  # 
 
     seed  which of five trainings decides
 
-    Learned on resnet50-train, gpt2-small-train and gpt2-small-train-fp32, with 80 % and 60 % of the memory, by
-    learning/evolve.py.
+    Learned by learning/evolve.py with 80 % and 60 % of the memory.
 
     Source: the cross-entropy method, R. Rubinstein, "The cross-entropy method for combinatorial and continuous optimization",
     Methodology and Computing in Applied Probability 1, 1999.

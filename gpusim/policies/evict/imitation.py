@@ -6,6 +6,7 @@ from gpusim.policies.evict.parts.log_facts import log_facts
 from gpusim.policies.network import answer
 
 LIMITS = {"seed": 4}
+TRAINED = ("resnet50-train", "gpt2-small-train", "gpt2-small-train-fp32")
 
 
 @policy.evict
@@ -14,8 +15,7 @@ def imitation(size, last_use, uses, arrived, born, now, stage, dirty, seed=0):  
 
     seed  which of five trainings decides
 
-    Learned on resnet50-train, gpt2-small-train and gpt2-small-train-fp32, with 80 % and 60 % of the memory, by
-    learning/imitate.py.
+    Learned by learning/imitate.py with 80 % and 60 % of the memory.
 
     Source: imitation of Belady, E. Liu et al., "An imitation learning approach for cache replacement", ICML 2020, there with an
     LSTM over addresses.

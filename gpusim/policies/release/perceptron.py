@@ -3,8 +3,8 @@
 seed  which of five trainings foretells
 
 Growth is what was allocated less what was freed from one request to the next; what this policy swapped out still counts.  The
-network has 8 hidden units, sees growths as multiples of their mean size so far, and answers such a multiple.  It has learned on
-resnet50-train, gpt2-small-train and gpt2-small-train-fp32, by learning/foretell.py, and learns nothing while a program runs.
+network has 8 hidden units, sees growths as multiples of their mean size so far, and answers such a multiple.  It was
+trained by learning/foretell.py, and learns nothing while a program runs.
 
 Source: a perceptron in place of the LSTM of M. Hashemi et al., "Learning memory access patterns", ICML 2018 (there of
 addresses).
@@ -23,6 +23,7 @@ from gpusim.policies.release.parts.perceptron_weights import WEIGHTS
 
 PARAMS = {"seed": 0}
 LIMITS = {"seed": 4}
+TRAINED = ("resnet50-train", "gpt2-small-train", "gpt2-small-train-fp32")
 
 AHEAD, SEEN = 8, 8
 SUM = 2 * SEEN     # word of X
