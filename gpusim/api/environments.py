@@ -71,13 +71,12 @@ def environment(
     work = _work(program, profile, policies.get("share", sharing.WORDS))
     room = None if capacity == values.Capacity() else capacity.resolve(work.live_peak, 0)
     if decide == "batch":
-        facts, actions = _observed(observe, BATCH_FACTS, decide), len(batches)
 
         def train() -> Game:
             return BatchGame(program, profile, batches, rounds, capacity_bytes=room, **policies)
 
-        train()
-        training: RoundEnvironment = gym.RoundEnvironment(facts, train, actions)
+        train()  # which says what is wrong
+        training: RoundEnvironment = gym.RoundEnvironment(_observed(observe, BATCH_FACTS, decide), train, len(batches))
         return training
     if decide == "share":
         if beside is None:
@@ -96,7 +95,6 @@ def environment(
             why = "needs no room" if episode.told()["outcome"] == "finished" else "runs out of memory before"
             raise GpusimError(f"nothing is decided: {program.name} {why}", hint='give it another memory: memory="60 %"')
         return episode
-
 
     def result(episode: Episode) -> Result:
         return Result(episode.run.result(), program, machine=profile)

@@ -63,7 +63,10 @@ def verb(
         for r in found
     ])  # fmt: skip
     failed = f", {values['failed']} of {len(found)} rounds ran out of memory" if values["failed"] else ""
-    typer.echo(f"\n{done:,} samples in {show_time(elapsed)}, {done / (elapsed / 1e9):,.0f} a second{failed}.")
+    did = f"{done:,} samples in {show_time(elapsed)}, {done / (elapsed / 1e9):,.0f} a second"
+    if not any(r.batch for r in found):  # the recording does not say how many a round has
+        did = f"{len(found)} rounds in {show_time(elapsed)}"
+    typer.echo(f"\n{did}{failed}.")
 
 
 def _taken(text: str) -> tuple[int, int]:

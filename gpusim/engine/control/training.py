@@ -60,12 +60,9 @@ def begun(
     neighbours: Sequence[tuple[int, int]] = (), of: int = 0, **policies: Any,
 ) -> tuple[simpy.Environment, Job]:  # fmt: skip
     """A training before its first round, and the clock on which its neighbours come and go; as for `train`."""
-    recorded = of or recorded_size(trace, ("batch",))
-    if not recorded:
-        raise TraceError(f"{trace.name}: its meta does not say its batch", hint="say `of`: the samples of the recording")
     capacity = machine(trace, profile, capacity_bytes).capacity
     env = simpy.Environment()
-    job = Job(trace, profile, recorded, capacity, {"evict": "none", **policies}, rounds)
+    job = Job(trace, profile, of or recorded_size(trace, ("batch",)), capacity, {"evict": "none", **policies}, rounds)
     for at, taken in neighbours:
         env.process(_neighbour(env, job, at, taken))
     return env, job
@@ -88,7 +85,10 @@ class Job:
         for number in range(self.most):
             choice = asked if isinstance(asked, Choice) else Choice(asked)
             batch = choice.batch or self.recorded
-            if not 1 <= batch <= MOST:
+            if not self.recorded and not (isinstance(asked, Choice) and asked.batch == 0):
+                said = f"{self.trace.name}: its meta does not say its batch"
+                raise TraceError(said, hint="say `of`: the samples of the recording")
+            if batch != self.recorded and not 1 <= batch <= MOST:
                 raise GpusimError(f"the controller asked for {batch:,} samples in round {number}", hint=f"1 to {MOST:,}")
             memory = self.memory
             done = self._result(choice, batch, memory)
