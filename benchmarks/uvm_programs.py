@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from gpusim.machine.platforms import Platform, load
 from gpusim.programs.managed import patterns as p
 from gpusim.programs.managed.steps import Access, Advise, Array, HostTouch, Kernel, Prefetch
 
+T = TypeVar("T")
 MIB, GIB = 1 << 20, 1 << 30
 T4 = "t4(link.h2d=6.3 GB/s, link.d2h=6.6 GB/s)"  # eight lanes, as in a cloud machine
 GTX_1080 = "gtx-1080-ti(gpu.sm_count=20, memory.capacity=8 GiB, memory.copy=280 GB/s)"
@@ -21,6 +23,17 @@ RTX_2080_SUPER = "rtx-2080-ti(gpu.sm_count=48, memory.capacity=8 GiB)"
 A5000 = "rtx-a6000(gpu.sm_count=64, memory.capacity=24 GiB)"
 RTX_5090 = "rtx-5090(context=0.6 GiB)"  # 31.4 GiB usable
 BEFORE_2023 = {"uvm_cpu_chunk_allocation_sizes": 4096}  # drivers that took host memory page by page
+
+
+class UnknownProgramError(LookupError):
+    """A row asks for a program, or a hint, that is not written down."""
+
+
+def looked_up(table: Mapping[str, T], name: str, what: str) -> T:
+    """What the table has under this name; UnknownProgramError with what it has, never something else in its place."""
+    if name not in table:
+        raise UnknownProgramError(f"no {what} '{name}' is written down (there are {', '.join(table)})")
+    return table[name]
 
 
 def ran(machine: str, arrays: dict[str, int], *steps: Any, **parameters: int) -> UvmResult:
@@ -180,19 +193,42 @@ def grid_pass(machine: str, name: str) -> UvmResult:
 def grid_pass_on(machine: Platform, name: str, both: bool) -> UvmResult:
     """Stencils and sweeps of n x n floats, the input from the host, and the output if `both`."""
     kind, size = name.split("@")[0].split("-")[:2]
-    n = 24_000 if size == "24K" else 48_000 if size == "48000" else int(size[:-1]) * 1024
+    n = looked_up(SIDES, size, "size")
     threshold = int(name.split("@")[1]) if "@" in name else 51
-    kernel = (p.stencil2d("a", "b", n) if kind == "Stencil" else
-              one("sweep", p.streaming("a"), p.streaming("b", write=True), threads=n * n))  # fmt: skip
+    steps = looked_up({"Stencil": stencil_passes, "Sweep": sweep_pass}, kind, "program")(n)
     fill = [HostTouch("a"), HostTouch("b")] if both else [HostTouch("a")]
     arrays = [Array("a", 4 * n * n), Array("b", 4 * n * n)]
-    return simulate_uvm(arrays, [*fill, kernel], machine, {"uvm_perf_prefetch_threshold": threshold})
+    return simulate_uvm(arrays, [*fill, *steps], machine, {"uvm_perf_prefetch_threshold": threshold})
+
+
+SIDES = {"4K": 4096, "8K": 8192, "16K": 16384, "24K": 24_000, "48000": 48_000}
+
+
+def stencil_passes(n: int) -> list[Kernel]:
+    """bench_stencil.cu: the first four of twenty passes to and fro, of which the last sixteen are as the third and the fourth;
+    the four neighbours of each cell."""
+    block = (16, 16)
+
+    def one_pass(source: str, target: str) -> Kernel:
+        near = [p.tile2d(source, n, *block, shift=by) for by in (-n, n, -1, 1)]
+        return Kernel("stencil", [*near, p.tile2d(target, n, *block, write=True)], grid(n, *block), block)
+
+    return [one_pass("a", "b"), one_pass("b", "a")] * 2
+
+
+def sweep_pass(n: int) -> list[Kernel]:
+    """Of a kernel that is not in the sources."""
+    return [one("sweep", p.streaming("a"), p.streaming("b", write=True), threads=n * n)]
 
 
 @cache
 def stream(n_bytes: int, threshold: int = 51) -> UvmResult:
-    kernel = one("triad", p.streaming("b", size=16), p.streaming("c", size=16), p.streaming("a", size=16, write=True),
-                 threads=n_bytes // 16)  # fmt: skip
+    """bench_stream.cu: at most 65,535 blocks, which go over the arrays of floats with a stride of the grid."""
+    n = n_bytes // 4
+    blocks = min(-(-n // 256), 65_535)
+    reads = [p.streaming(x, threads=256 * blocks) for x in "bc"]
+    kernel = Kernel("triad", [*reads, p.streaming("a", threads=256 * blocks, write=True)], (blocks, 1), (256, 1),
+                    (-(-n // (256 * blocks)), 1))  # fmt: skip
     return ran("rtx-5070-ti", dict.fromkeys("abc", n_bytes), *(HostTouch(x) for x in "abc"), kernel,
                uvm_perf_prefetch_threshold=threshold)  # fmt: skip
 
@@ -207,8 +243,19 @@ def read_once(machine: str, n_bytes: int) -> UvmResult:
 
 
 @cache
-def read_again(machine: str, n_bytes: int, hints: tuple[str, ...] = ()) -> UvmResult:
-    """A grid of as many threads as fit reads all of it, twice."""
+def read_again(machine: str, n_bytes: int, hints: tuple[str, ...] = (), runs: int = 3) -> UvmResult:
+    """um_reprex.cu: two blocks of 128 threads for each multiprocessor read all of it, an int each a step; of its five runs the
+    first three."""
+    threads = load(machine).sms * 2 * 128
+    kernel = Kernel("read", [p.streaming("a", 128, threads=threads)], (threads // 128, 1), (128, 1),
+                    (-(-n_bytes // (4 * threads)), 1))  # fmt: skip
+    advice = [Advise("a", h, 0 if h == "preferred_location" else 1) for h in hints]
+    return ran(machine, {"a": n_bytes}, *advice, HostTouch("a"), *[kernel] * runs, **BEFORE_2023)
+
+
+@cache
+def read_full(machine: str, n_bytes: int, hints: tuple[str, ...] = ()) -> UvmResult:
+    """A grid of as many threads as fit reads all of it, twice: for a kernel of unknown shape."""
     threads = load(machine).sms * 2048
     kernel = one("read", p.streaming("a", threads=threads, size=16), threads=threads, steps=(-(-n_bytes // (16 * threads)), 1))
     advice = [Advise("a", h, 0 if h == "preferred_location" else 1) for h in hints]
@@ -216,16 +263,21 @@ def read_again(machine: str, n_bytes: int, hints: tuple[str, ...] = ()) -> UvmRe
 
 
 @cache
-def page_stride(share: float, order: str, hint: str = "") -> UvmResult:
-    """gpu_ext's kernels: one element of every page, three times."""
-    n = int(share * 33.67e9) // 4096
-    if order == "rand_stream":
-        index = np.random.default_rng(1).permutation(n).astype(np.int64) * 1024
-        kernel = one("pages", p.gather("a", index), threads=n)
-    else:
-        kernel = p.sweep("a", n, stride=1024, name="pages")
-    advice = {"PreferredLocation CPU": [Advise("a", "preferred_location", 0)], "AccessedBy": [Advise("a", "accessed_by", 1)]}
-    return ran(RTX_5090, {"a": n * 4096}, HostTouch("a"), *advice.get(hint, []), kernel, kernel, kernel)
+def sequential(share: float, hint: str = "") -> UvmResult:
+    """gpu_ext's seq_chunk_kernel: 65,536 threads, each page after page of a chunk of its own, read one array and write another
+    of the same size; two warm-ups and three timed runs.  Shares are of the total that cudaMemGetInfo says."""
+    half = int(share * 31.36 * GIB) // 2 // 4096 * 4096
+    pages = -(-half // (65_536 * 4096))  # of a chunk
+    walk = {"tx": pages * 1024, "bx": pages * 1024 * 256, "inner": 1024}
+    kernel = Kernel("seq", [Access("in", **walk), Access("out", True, **walk)], (256, 1), (256, 1), (pages, 1))
+    advice = [replace(advise, array=x) for x in ("in", "out") for advise in looked_up(HINTS, hint, "hint")]
+    return ran(RTX_5090, {"in": half, "out": half}, HostTouch("in"), *advice, *[kernel] * 5)
+
+
+HINTS = {
+    "": [], "PreferredLocation CPU": [Advise("a", "preferred_location", 0)], "AccessedBy": [Advise("a", "accessed_by", 1)],
+    "ReadMostly": [Advise("a", "read_mostly", 1)],
+}  # fmt: skip
 
 
 @cache
@@ -235,7 +287,8 @@ def mix(name: str) -> UvmResult:
         fill = [HostTouch(x) for x in "abc"]
         return ran("titan-v", dict.fromkeys("abc", 256 * MIB), *fill, p.triad("a", "b", "c", 64 * MIB))
     n = 2 * GIB // 4096
-    order = np.random.default_rng(2).permutation(n) if name == "Random" else np.arange(n)
+    drawn = looked_up({"Random": True, "Regular": False}, name, "program")
+    order = np.random.default_rng(2).permutation(n) if drawn else np.arange(n)
     kernel = one(name, p.gather("a", order.astype(np.int64) * 1024), threads=n)
     return ran("titan-v", {"a": 2 * GIB}, HostTouch("a"), kernel)
 

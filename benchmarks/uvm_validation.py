@@ -3,17 +3,20 @@
     PYTHONPATH=. python benchmarks/uvm_validation.py
 
 writes docs/unified_memory_measurements.md and docs/figures/unified_memory.{svg,png}; the text around the tables is
-benchmarks/uvm_validation.md.
+benchmarks/uvm_validation.md.  uvm_before.csv has what was simulated with the programs as they were transcribed first.
 """
 
 from __future__ import annotations
 
+import csv
 from collections import Counter, defaultdict
+from collections.abc import Collection
 from pathlib import Path
 from statistics import median
 
 from matplotlib.figure import Figure
 from uvm_rows import Comparison, compare
+from uvm_sources import table as sources
 
 from gpusim.calibrate.uvm import read
 from gpusim.show.agreement import AXES, ROW, Cloud, panel
@@ -24,6 +27,7 @@ ROOT = Path(__file__).parent.parent
 TEXT = Path(__file__).with_suffix(".md")
 TABLE = ROOT / "docs" / "unified_memory_measurements.md"
 FIGURE = ROOT / "docs" / "figures" / "unified_memory"
+BEFORE = Path(__file__).with_name("uvm_before.csv")
 FEW = 8  # rows from which a machine has a panel of its own
 WIDEST = 12.0  # ratio up to which the axis reaches
 
@@ -47,31 +51,38 @@ def percent(x: float | None) -> str:
     return "" if x is None else f"{100 * x:+.0f} %"
 
 
-def summary(rows: list[Comparison]) -> list[str]:
+def summary(rows: list[Comparison], fitted: Collection[str] = ()) -> list[str]:
+    """A row for each machine; `fitted`: those to which costs were fitted, all others are derived from them."""
     errors, there = defaultdict(list), Counter(short(c.row.hardware) for c in rows)
     for c in rows:
         if c.error is not None:
             errors[short(c.row.hardware)].append((abs(c.error), c.row.id))
-    lines = ["| machine | rows | run | median error | worst error | of row |", "| --- | ---: | ---: | ---: | ---: | --- |"]
-    for name in sorted(there, key=str.casefold):
+    lines = ["| machine | costs | rows | run | median error | worst error | of row |",
+             "| --- | --- | ---: | ---: | ---: | ---: | --- |"]  # fmt: skip
+    for name in sorted(there, key=lambda name: (name not in fitted, name.casefold())):
         run = sum(c.simulated is not None for c in rows if short(c.row.hardware) == name)
         known = errors[name]
         mid, worst = (f"{100 * median(e for e, _ in known):.0f} %", max(known)) if known else ("", None)
-        lines.append(f"| {name} | {there[name]} | {run} | {mid} | {'' if worst is None else f'{100 * worst[0]:.0f} %'} | "
-                     f"{'' if worst is None else worst[1]} |")  # fmt: skip
+        costs = "fitted" if name in fitted else "derived"
+        of_worst = " | " if worst is None else f"{100 * worst[0]:.0f} % | {worst[1]}"
+        lines.append(f"| {name} | {costs} | {there[name]} | {run} | {mid} | {of_worst} |")
     known = [e for found in errors.values() for e, _ in found]
-    lines.append(f"| all | {len(rows)} | {sum(c.simulated is not None for c in rows)} | {100 * median(known):.0f} % | | |")
+    run = sum(c.simulated is not None for c in rows)
+    lines.append(f"| all | | {len(rows)} | {run} | {100 * median(known):.0f} % | | |")
     return lines
 
 
 def table(rows: list[Comparison]) -> list[str]:
-    lines = ["| row | machine | what | program, conditions | measured | simulated | error |",
-             "| --- | --- | --- | --- | ---: | ---: | ---: |"]  # fmt: skip
+    with BEFORE.open(newline="") as file:
+        before = {r["row"]: r["simulated"] for r in csv.DictReader(file)}
+    lines = ["| row | machine | what | program, conditions | measured | before | simulated | error |",
+             "| --- | --- | --- | --- | ---: | ---: | ---: | ---: |"]  # fmt: skip
     for c in rows:
         r = c.row
         program = f"{r.workload[:60]}; {r.conditions[:60]}".replace("|", "/")
         what = r.what[:70].replace("|", "/")
-        numbers = f"{number(r.value)} {r.unit} | {number(c.simulated)} | {percent(c.error)}"
+        now, then = number(c.simulated), before.get(r.id, "")
+        numbers = f"{number(r.value)} {r.unit} | {'' if now == then else then} | {now} | {percent(c.error)}"
         lines.append(f"| {r.id} | {short(r.hardware)} | {what} | {program} | {numbers} |")
     return lines
 
@@ -113,20 +124,25 @@ def draw(done: list[Comparison]) -> Figure:
 
 def main() -> None:
     rows = read(ROOT / "tests" / "data" / "uvm_measurements.csv")
-    fitted, compared = compare(rows, "calibrate"), compare(rows, "validate")
+    write(compare(rows, "calibrate"), compare(rows, "validate"))
+
+
+def write(fitted: list[Comparison], compared: list[Comparison]) -> None:
+    """The page and its figure."""
     done = [c for c in compared if c.simulated is not None]
     left = [c for c in compared if c.simulated is None]
+    machines = {short(c.row.hardware) for c in fitted if c.simulated is not None}
     text = TEXT.read_text()
     parts = {
-        "SUMMARY": summary(compared), "FITTED": table([c for c in fitted if c.simulated is not None]),
+        "SUMMARY": summary(compared, machines), "FITTED": table([c for c in fitted if c.simulated is not None]),
         "FITTED NOT RUN": missing([c for c in fitted if c.simulated is None]), "ROWS": table(done), "NOT RUN": missing(left),
-        "COUNTS": [f"Rows run: {len(done)} of {len(compared)}."],
+        "COUNTS": [f"Rows run: {len(done)} of {len(compared)}."], "SOURCES": sources(),
     }  # fmt: skip
     for name, lines in parts.items():
         text = text.replace(f"<!-- {name} -->\n", "\n".join(lines) + "\n")
     TABLE.write_text(text)
     save(draw(done), FIGURE, ("svg", "png"))
-    print("\n".join(summary(compared)))
+    print("\n".join(summary(compared, machines)))
 
 
 if __name__ == "__main__":

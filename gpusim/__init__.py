@@ -2,7 +2,8 @@
 
     simulate(trace, on=machine, evict=...)   one run            run(experiment)   a grid
     load_trace, load_machine, load_results   what there is      Experiment, Result
-    fit, kernel_times, machines, oom, advise, tune, check, monitor, record, transform, transforms, policy
+    fit, kernel_times, machines, oom, advise, tune, check, monitor, environment, record, transform,
+    transforms, policy
 
 Each name is imported when it is first asked for.
 """
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from gpusim.api.advising import advise as advise
     from gpusim.api.checking import check as check
     from gpusim.api.cluster import cluster as cluster
+    from gpusim.api.environments import environment as environment
     from gpusim.api.experts import experts as experts
     from gpusim.api.failures import endure as endure
     from gpusim.api.grids import Experiment as Experiment

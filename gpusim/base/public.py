@@ -21,6 +21,7 @@ PUBLIC = {
     "run": "gpusim.api.grids:run",
     "serve": "gpusim.api.serving:serve",
     "suspend": "gpusim.api.suspending:suspend",
+    "environment": "gpusim.api.environments:environment",
     "endure": "gpusim.api.failures:endure",
     "simulate": "gpusim.api.runs:simulate",
     "transform": "gpusim.programs.transforms:apply",

@@ -263,7 +263,9 @@ RULES = record(
      ("propose", i8), ("may_evict", i8),  # the prefetch policy: there is one; room is made for it
      ("defrag", i8),
      ("pool", i8),         # there is a pool policy
-     ("release", i8)]      # there is a release policy
+     ("release", i8),      # there is a release policy
+     ("decides", i8),      # what is decided outside: BY_POLICIES, VICTIM, DEPTH
+     ("paused", i8)]       # 1 + the host whose step waits for that decision, 0: none does
 )  # fmt: skip
 
 # How far the buffers are filled that Python reads.
@@ -298,6 +300,9 @@ NO_DEFRAG, SLIDE, REMAP = range(3)
 
 # How an evict policy is asked: see policies.registry.
 NO_EVICTION, ORDERED, SCORE, SCORE_NOW, ASKED = range(5)
+
+# Where the island stops and asks for a decision (engine.control.deciding): nowhere, at each victim, before each proposal.
+BY_POLICIES, VICTIM, DEPTH = range(3)
 
 RECENTLY_FREED = 32  # freed ranges that are compared with a new block one by one; older ones count as touching every block
 

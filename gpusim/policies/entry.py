@@ -12,6 +12,7 @@ The file is either
       LIMITS = {"k": 8}   the largest value of parameters that have one (may be missing)
       NUMBERS = "a.b"     where text is among the defaults: the module, without numba, whose function `numbers(values)` makes
                           the `params` vector of them and raises PolicyError for text that it cannot read
+      TRAINED = ("a",)    the programs that it was trained on, of a learned policy (may be missing)
       KNOWS = "past"      or "window" (what is already issued) or "future" (an oracle); may be missing, then "past"
 """
 
@@ -58,6 +59,7 @@ class Entry:
     numbers: str = ""    # the module that reads parameters which are text
     limits: Mapping[str, Number] = field(default_factory=dict)  # the largest value of a parameter that has one
     aliases: tuple[str, ...] = ()  # former names: accepted wherever its name is, and never listed
+    trained: tuple[str, ...] = ()  # the programs that a learned policy was trained on
     digest: str = ""     # of the target, where it has no file of its own that a run key could name
 
     @property
@@ -80,7 +82,7 @@ def read(path: Path, kind: str) -> Entry:
     """The entry of the built-in in `path`, without importing it."""
     tree = ast.parse(path.read_text("utf-8"), str(path))
     name = path.stem
-    values: dict[str, Any] = {"PARAMS": {}, "KNOWS": "past", "NUMBERS": "", "LIMITS": {}}
+    values: dict[str, Any] = {"PARAMS": {}, "KNOWS": "past", "NUMBERS": "", "LIMITS": {}, "TRAINED": ()}
     for node in tree.body:
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         if isinstance(target, ast.Name) and target.id in values and isinstance(node, ast.Assign | ast.AnnAssign):
@@ -88,11 +90,12 @@ def read(path: Path, kind: str) -> Entry:
     aliases = tuple(before for (of, before), now in POLICIES.items() if (of, now) == (kind, name))
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == name:
-            return replace(_from_function(node, path, kind), aliases=aliases)
+            found = _from_function(node, path, kind)
+            return replace(found, aliases=aliases, limits=values["LIMITS"], trained=values["TRAINED"])
     text, source = split_help(ast.get_docstring(tree) or "")
     return Entry(
         name, kind, text, values["PARAMS"], values["KNOWS"], source, where=str(path), numbers=values["NUMBERS"],
-        limits=values["LIMITS"], aliases=aliases,
+        limits=values["LIMITS"], aliases=aliases, trained=values["TRAINED"],
     )  # fmt: skip
 
 

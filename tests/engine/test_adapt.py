@@ -103,3 +103,12 @@ def test_what_a_user_writes() -> None:
 
     trace, profile = load_trace(ROOT / "traces" / "resnet50-train.npz"), catalogue.load("a100-pcie-40gb")
     assert [r.batch for r in adapt.train(trace, profile, careful(), rounds=3)] == [64, 32, 16]
+
+
+def test_policies_are_chosen_where_no_batch_is_known() -> None:
+    """The bandit leaves the batch as recorded, whatever that is; a batch of one's own needs to know it."""
+    trace, profile = load_trace(ROOT / "traces" / "resnet50-sgd.npz"), catalogue.load("a100-pcie-40gb")
+    rounds = adapt.train(trace, profile, "bandit", rounds=3, capacity_bytes=2 * 2**30, evict="lru")
+    assert [r.outcome for r in rounds] == ["finished"] * 3 and len({r.policies for r in rounds}) > 1
+    with pytest.raises(TraceError, match="does not say its batch"):
+        adapt.train(trace, profile, "aimd", rounds=1)

@@ -145,6 +145,22 @@ def release(rs: tuple[Result, ...]) -> None:
         assert r.metrics["makespan_ns"] > 0.9 * plain["makespan_ns"]
 
 
+def learned(rs: tuple[Result, ...]) -> None:
+    """Decoding reads all weights in a loop, on which LRU misses always: nothing is slower, and Belady brings in least.  What
+    was learned is no oracle."""
+    found = by(rs, "trace", "memory_share", "evict")
+    for share in {r.spec["memory_share"] for r in rs}:
+        decode = {policy: r for (trace, s, policy), r in found.items() if (trace, s) == ("llama-1b-decode", share)}
+        assert max(r.metrics["makespan_ns"] for r in decode.values()) < 1.01 * decode["lru"].metrics["makespan_ns"]
+        assert min(decode, key=lambda policy: decode[policy].metrics["h2d_bytes"]) == "belady"
+    assert {r.spec["evict"] for r in rs if r.spec["oracles"]} == {"belady"}
+
+
+def learned_demand(rs: tuple[Result, ...]) -> None:
+    """LRU that evicts early is LRU in less memory, whatever foretells the demand."""
+    release(rs)
+
+
 def prefetch(rs: tuple[Result, ...]) -> None:
     """A faster link loses less; knowing the future loses no more than not prefetching."""
     found = by(rs, "profile", "prefetch")
@@ -568,7 +584,7 @@ KNOWN: dict[str, Callable[[tuple[Result, ...]], None]] = {
         eviction, release, prefetch, policies, allocators, gpus, fits, costs, checkpointing, host_memory, defragmentation,
         what_if, oversubscription, ssd, turns, double_buffering, zero_copy, unet3d, gpt3, sublinear, mixed_precision,
         compression, virtualisation, numa, layouts, interconnects, networks, stragglers, bloom, bloom_weights, llama_70b,
-        neighbours, sharing, over_commit,
+        neighbours, sharing, over_commit, learned, learned_demand,
         *known_unified.KNOWN,
     )
 }

@@ -1,4 +1,4 @@
-"""Train with a batch that a controller adapts to the free memory."""
+"""Train with a batch, or policies, that a controller adapts to the free memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ def verb(
     before: MachineOnce = None,
     *,
     on: Machine = None,
-    controller: Annotated[str, typer.Option(help="What sets the batch: aimd, bisect or fixed, with parameters.")] = "aimd",
+    controller: Annotated[
+        str, typer.Option(help="What sets the batch (aimd, bisect, fixed) or release and prefetch (bandit), with parameters.")
+    ] = "aimd",
     rounds: Annotated[int, typer.Option(min=1, help="So many replays of the trace, each with its batch.")] = 20,
     memory: Annotated[str | None, typer.Option(help="What the allocator may hold: '24 GiB'; default: the device's.")] = None,
     neighbour: Annotated[
@@ -51,16 +53,20 @@ def verb(
     if json:
         emit_json(values)
         return
+    chosen = any(r.policies for r in found)
     emit([
         {
             "round": r.number, "at": show_time(r.start_ns), "memory": show_bytes(r.memory), "batch": r.batch,
             "outcome": r.outcome, "takes": show_time(r.time_ns), "waits [%]": 100 * r.stall_share,
-            "reserved": show_bytes(r.reserved_peak),
+            "reserved": show_bytes(r.reserved_peak), **({"policies": r.policies} if chosen else {}),
         }
         for r in found
     ])  # fmt: skip
     failed = f", {values['failed']} of {len(found)} rounds ran out of memory" if values["failed"] else ""
-    typer.echo(f"\n{done:,} samples in {show_time(elapsed)}, {done / (elapsed / 1e9):,.0f} a second{failed}.")
+    did = f"{done:,} samples in {show_time(elapsed)}, {done / (elapsed / 1e9):,.0f} a second"
+    if not any(r.batch for r in found):  # the recording does not say how many a round has
+        did = f"{len(found)} rounds in {show_time(elapsed)}"
+    typer.echo(f"\n{did}{failed}.")
 
 
 def _taken(text: str) -> tuple[int, int]:

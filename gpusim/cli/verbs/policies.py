@@ -26,6 +26,7 @@ def verb(name: Annotated[str, options.name(complete.policies)] = "", *, use: Use
                 "kind": e.kind,
                 "policy": e.name,
                 "knows": e.knows,
+                "trained on": ", ".join(e.trained),
                 "parameters": ", ".join(f"{k}={v}" for k, v in e.parameters.items()),
                 "help": e.summary,
             }
@@ -40,7 +41,7 @@ def verb(name: Annotated[str, options.name(complete.policies)] = "", *, use: Use
         emit_json([
             {
                 "kind": e.kind, "policy": e.name, "knows": e.knows, "help": e.help, "parameters": e.parameters,
-                "facts": e.facts, "aliases": e.aliases, "source": e.source, "where": e.where,
+                "facts": e.facts, "trained": e.trained, "aliases": e.aliases, "source": e.source, "where": e.where,
             }
             for e in found
         ])  # fmt: skip
@@ -51,6 +52,8 @@ def verb(name: Annotated[str, options.name(complete.policies)] = "", *, use: Use
             typer.echo(f"  parameter {key} = {value}")
         for fact in e.facts:
             typer.echo(f"  reads {fact}: {facts(e.kind)[fact]}")
+        if e.trained:
+            typer.echo(f"  trained on {', '.join(e.trained)}")
         if e.aliases:
             typer.echo(f"  formerly {', '.join(e.aliases)}")
         if e.source:

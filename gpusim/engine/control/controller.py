@@ -1,11 +1,12 @@
-"""What a controller of the batch is: a generator that yields the samples of the next round and is sent what came of it.
+"""What a controller is: a generator that says how the next round of a training is done, and is sent what came of it.
 
     def mine(start: int = 0) -> Controller:
-        seen = yield start                # 0: the batch of the recording
+        seen = yield start                # samples of the next round; 0: the batch of the recording
         while True:
             seen = yield seen.batch + 1 if seen.finished else seen.batch // 2
 
-A built-in is one file in `gpusim/engine/control/controllers/`.
+A `Choice` in place of the number names policies of the next round, too.  A built-in is one file in
+`gpusim/engine/control/controllers/`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,20 @@ _KNOWN = Functions("gpusim.engine.control.controllers", "controller", "Controlle
 
 
 @dataclass(frozen=True)
+class Choice:
+    """How a round is done: its samples, 0 as recorded, and its policies where they are not those of the training."""
+
+    batch: int = 0
+    release: str = ""
+    prefetch: str = ""
+
+    @property
+    def policies(self) -> dict[str, str]:
+        """Those that are chosen."""
+        return {kind: spec for kind, spec in (("release", self.release), ("prefetch", self.prefetch)) if spec}
+
+
+@dataclass(frozen=True)
 class Round:
     """One replay of the program with a batch of its own."""
 
@@ -31,13 +46,14 @@ class Round:
     time_ns: int       # until the end, or until memory ran out
     stall_share: float  # of the time in which kernels waited for memory
     reserved_peak: int
+    policies: str = ""  # those that the controller chose
 
     @property
     def finished(self) -> bool:
         return self.outcome == "finished"
 
 
-Controller = Generator[int, Round, None]
+Controller = Generator[int | Choice, Round, None]
 
 
 def entries() -> list[Function]:

@@ -12,6 +12,7 @@ from gpusim.engine.clock import event_heap as heap
 from gpusim.engine.host.issue import issue
 from gpusim.engine.state import (
     ARBITRATE,
+    ASK,
     E_KERNEL,
     E_MOVE,
     E_READ,
@@ -79,53 +80,61 @@ def go_on(isl: Island, prog: Instructions, pol: PolicyTables, coming: Any, until
     What flows of a program that shares links is `engine.fabric`'s: it is REACHED while it waits for others, at NEVER.  So is
     whose turn it is among programs on one device.
     """
-    c, fluid, buffers = isl.clock[0], isl.fluid[0], pol.buffers[0]
+    c, fluid, buffers, rules = isl.clock[0], isl.fluid[0], pol.buffers[0], pol.rules[0]
+    host = rules.paused - 1  # whose step was interrupted for a decision: it goes on before anything else happens
+    rules.paused = 0
     beside = isl.tenants[0].beside != 0
     while True:
-        if fluid.reshare and not beside:  # beside others on one device all that happens at one tick comes first
-            if c.coupled:
-                return RESHARE
-            sharing.reschedule(isl)
-        while c.woken:
-            queues.start_ready(isl, prog, pol)
-        if fluid.reshare and not beside:
-            continue
-        if buffers.logged > buffers.log_room or buffers.notes > buffers.log_room:
-            return LOG_FULL
-        device = min(NEVER if c.coupled else fluid.tick, isl.heap[0].time if c.events > 0 else NEVER)
-        if c.dealing and device > c.now:
-            copy_engines.deal(isl)
-            continue
-        next_host, at = -1, NEVER
-        for i in range(isl.hosts.size):
-            h = isl.hosts[i]
-            if h.state == RUNNING and h.time < at:
-                next_host, at = i, h.time
-        coming[0] = min(device, at)
-        if c.unsettled and coming[0] > c.now:
-            sms.settle(isl, prog)
-            continue
-        if isl.tenants[0].changed and coming[0] > c.now:
-            return ARBITRATE
-        if beside and fluid.reshare and c.now < coming[0] < NEVER:
-            return RESHARE
-        if coming[0] >= until:
-            if coming[0] < NEVER:
-                return REACHED
-            ended = queues.idle(isl)
+        if host < 0:
+            if fluid.reshare and not beside:  # beside others on one device all that happens at one tick comes first
+                if c.coupled:
+                    return RESHARE
+                sharing.reschedule(isl)
+            while c.woken:
+                queues.start_ready(isl, prog, pol)
+            if fluid.reshare and not beside:
+                continue
+            if buffers.logged > buffers.log_room or buffers.notes > buffers.log_room:
+                return LOG_FULL
+            device = min(NEVER if c.coupled else fluid.tick, isl.heap[0].time if c.events > 0 else NEVER)
+            if c.dealing and device > c.now:
+                copy_engines.deal(isl)
+                continue
+            next_host, at = -1, NEVER
             for i in range(isl.hosts.size):
-                ended = ended and isl.hosts[i].state == ENDED
-            if ended:
-                return FINISHED
-            return REACHED if c.coupled else STUCK
-        if device <= at:
-            c.now = device
-            step_device(isl, prog, pol)
-        else:
+                h = isl.hosts[i]
+                if h.state == RUNNING and h.time < at:
+                    next_host, at = i, h.time
+            coming[0] = min(device, at)
+            if c.unsettled and coming[0] > c.now:
+                sms.settle(isl, prog)
+                continue
+            if isl.tenants[0].changed and coming[0] > c.now:
+                return ARBITRATE
+            if beside and fluid.reshare and c.now < coming[0] < NEVER:
+                return RESHARE
+            if coming[0] >= until:
+                if coming[0] < NEVER:
+                    return REACHED
+                ended = queues.idle(isl)
+                for i in range(isl.hosts.size):
+                    ended = ended and isl.hosts[i].state == ENDED
+                if ended:
+                    return FINISHED
+                return REACHED if c.coupled else STUCK
+            if device <= at:
+                c.now = device
+                step_device(isl, prog, pol)
+                continue
             c.now = max(c.now, at)
-            reason = issue(isl, prog, pol, isl.hosts[next_host])
-            if reason:
-                return reason
+            host = next_host
+            isl.hosts[host].had = 0
+        reason = issue(isl, prog, pol, isl.hosts[host])
+        if reason:
+            if reason == ASK and rules.decides:
+                rules.paused = host + 1
+            return reason
+        host = -1
 
 
 @kernel

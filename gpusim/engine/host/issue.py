@@ -15,7 +15,9 @@ from gpusim.engine.memory import blocks, prefetches, release, residency
 from gpusim.engine.memory.residency import CREATED, DEMANDED, PLANNED, PREFETCH
 from gpusim.engine.state import (
     AGAIN,
+    ASK,
     BAD_ANSWER,
+    DEPTH,
     DRAIN,
     ENDED,
     I_ALLOC,
@@ -42,7 +44,6 @@ OVER = 0  # the step is done; else AGAIN, or the reason to stop before it
 def issue(isl: Island, prog: Instructions, pol: PolicyTables, h: Any) -> int:
     """One step of a host.  Returns 0, or the reason to stop before it."""
     t = isl.tenants[0]
-    h.had = 0
     if h.wake_ns:  # a host that waits for a copy goes on later than the copy ends
         h.time += h.wake_ns
         h.sync_ns += h.wake_ns
@@ -74,7 +75,10 @@ def issue(isl: Island, prog: Instructions, pol: PolicyTables, h: Any) -> int:
 @kernel
 def prefetch(isl: Island, prog: Instructions, pol: PolicyTables, h: Any, i: Any) -> int:
     """The operator has been submitted: the prefetch policy says which units come next, as many as there is room for."""
-    t = isl.tenants[0]
+    t, rules = isl.tenants[0], pol.rules[0]
+    if rules.decides == DEPTH and h.prefetching == 1:
+        h.prefetching = 2  # decided, when the host comes back
+        return ASK
     count = as_propose(pol.verbs[V_PROPOSE, 0], pol.verbs[V_PROPOSE, 1])(
         pol.prefetch, i.arg, prog.acc_start, prog.acc_unit, isl.flags[WHERE], isl.lists[PROPOSED]
     )
@@ -93,7 +97,7 @@ def prefetch(isl: Island, prog: Instructions, pol: PolicyTables, h: Any, i: Any)
             if queues.full_of_copies(isl) >= 0:
                 break
             reason = residency.bring_in(isl, pol, h, u, i.stream, PREFETCH)
-            if reason == BAD_ANSWER:
+            if reason == BAD_ANSWER or (reason == ASK and rules.decides):
                 return reason
             if reason:
                 t.failing = 0  # what does not fit is not prefetched

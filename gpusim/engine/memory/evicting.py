@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from gpusim.base.compiled import kernel
 from gpusim.engine.state import (
@@ -15,6 +16,7 @@ from gpusim.engine.state import (
     RESIDENTS,
     SCORE,
     SCORE_NOW,
+    VICTIM,
     VICTIMS,
     Island,
     PolicyTables,
@@ -34,10 +36,9 @@ from gpusim.engine.verbs import (
 
 
 @kernel
-def score_of(isl: Island, pol: PolicyTables, u: int, now: float) -> float:
-    """The policy's score of a unit at program time `now`; the facts stand in the order of contract.FACTS."""
+def state_facts(isl: Island, u: int, now: float, facts: Any) -> None:
+    """Write the facts about a unit at program time `now`, in the order of contract.FACTS."""
     unit = isl.units[u]
-    facts = pol.facts
     facts[0] = unit.size
     facts[1] = unit.last
     facts[2] = unit.next
@@ -51,7 +52,13 @@ def score_of(isl: Island, pol: PolicyTables, u: int, now: float) -> float:
     facts[8] = unit.born
     facts[9] = now
     facts[10] = unit.stage
-    return as_score(pol.verbs[V_SCORE, 0], pol.verbs[V_SCORE, 1])(facts, pol.params)
+
+
+@kernel
+def score_of(isl: Island, pol: PolicyTables, u: int, now: float) -> float:
+    """The policy's score of a unit at program time `now`."""
+    state_facts(isl, u, now, pol.facts)
+    return as_score(pol.verbs[V_SCORE, 0], pol.verbs[V_SCORE, 1])(pol.facts, pol.params)
 
 
 @kernel
@@ -113,7 +120,20 @@ def may_leave(isl: Island, u: int) -> bool:
 
 @kernel
 def choose(isl: Island, pol: PolicyTables, incoming: int) -> int:
-    """A unit to evict, -1 when there is none, -2 when the policy in plain Python has to be asked."""
+    """A unit to evict, -1 when there is none, -2 when Python has to be asked: the policy, or what decides in its place."""
+    rules = pol.rules[0]
+    if rules.decides != VICTIM:
+        return named(isl, pol, incoming)
+    if rules.asked_at < rules.asked:
+        rules.asked_at += 1
+        return isl.lists[VICTIMS, 0]
+    isl.lists[VICTIMS, 0] = named(isl, pol, incoming)
+    return -2 if isl.lists[VICTIMS, 0] >= 0 else -1
+
+
+@kernel
+def named(isl: Island, pol: PolicyTables, incoming: int) -> int:
+    """The unit that the policy names, -1 when there is none, -2 when it is in plain Python and has to be asked."""
     rules = pol.rules[0]
     if rules.form == NO_EVICTION:
         return -1

@@ -97,13 +97,13 @@ class Simulation:
     def advance(self, until: int) -> int:
         """Run the program up to `until` ns, serving what it asks for; returns why it stopped (engine.state)."""
         while self.reason != state.HOST_OUT_OF_MEMORY:
-            self.reason, _ = side_by_side.step([self], self._alone, until)
+            self.reason, _ = side_by_side.step([self], self.alone, until)
             if not self.served():
                 break
         return self.reason
 
     @cached_property
-    def _alone(self) -> Processes:
+    def alone(self) -> Processes:
         """This program and no other."""
         processes = filled(Processes, {})
         self.enter(processes.rows[0])

@@ -1,0 +1,90 @@
+"""The environments of `gpusim.environment`, in Gymnasium's convention; only loaded where that package is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from gpusim.api.result import Result
+from gpusim.engine.control.episode import OOM_CHARGE, Asked, Episode
+from gpusim.engine.control.games import Game
+
+F64 = npt.NDArray[np.float64]
+Step = tuple[F64, float, bool, bool, dict[str, Any]]
+
+
+class _Environment(gymnasium.Env[F64, np.int64]):
+    """names: of the numbers that are observed, in order."""
+
+    def __init__(self, names: tuple[str, ...], numbers: int, actions: int) -> None:
+        self.names = names
+        self.metadata = {"render_modes": []}
+        self.observation_space = gymnasium.spaces.Box(0.0, np.inf, (numbers,), np.float64)
+        self.action_space = gymnasium.spaces.Discrete(actions)
+
+
+class RunEnvironment(_Environment):
+    """One run an episode: each step answers one decision of it.
+
+    begin  makes the run anew, from a seed; made  the result of one that has ended
+    """
+
+    episode: Episode
+
+    def __init__(
+        self, begin: Callable[[int], Episode], asked: Asked, seed: int, made: Callable[[Episode], Result]
+    ) -> None:
+        super().__init__(asked.observe, asked.numbers, asked.actions)
+        self._begin, self._seed, self._made = begin, seed, made
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[F64, dict[str, Any]]:
+        """Begin the run again, up to its first decision.  A seed stays until the next one."""
+        super().reset(seed=seed)
+        self._seed = self._seed if seed is None else seed
+        self.episode = self._begin(self._seed)
+        return self.episode.copy_observed(), {}
+
+    def step(self, action: Any) -> Step:
+        """Carry out the action, go on to the next decision."""
+        episode = self.episode
+        going = episode.decide(int(action))
+        reward = -episode.passed / episode.ends
+        if going:
+            return episode.observed.copy(), reward, False, False, {}
+        told = episode.told()
+        return episode.copy_observed(), reward - OOM_CHARGE * told["left"], True, False, told
+
+    @property
+    def candidates(self) -> npt.NDArray[np.int64]:
+        """The tensors that may be chosen now."""
+        return self.episode.candidates.copy()
+
+    def result(self) -> Result:
+        """Of the run that has ended, as `gpusim.simulate` has it."""
+        return self._made(self.episode)
+
+
+class RoundEnvironment(_Environment):
+    """Rounds of whole runs: each step chooses how the next is done."""
+
+    game: Game
+
+    def __init__(self, names: tuple[str, ...], begin: Callable[[], Game], actions: int) -> None:
+        super().__init__(names, len(names), actions)
+        self._begin = begin
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[F64, dict[str, Any]]:
+        """Begin with the first round; what is observed before is 0."""
+        super().reset(seed=seed)
+        self.game = self._begin()
+        return np.zeros(len(self.names)), {}
+
+    def step(self, action: Any) -> Step:
+        """One round."""
+        seen = self.game.round(int(action))
+        observed = np.array([float(seen.facts[name]) for name in self.names])
+        return observed, seen.reward, False, self.game.left == 0, dict(seen.facts)

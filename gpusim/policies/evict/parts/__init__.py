@@ -1,0 +1,1 @@
+"""What several learned eviction policies share, and their weights."""

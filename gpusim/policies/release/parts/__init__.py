@@ -1,0 +1,1 @@
+"""Weights of learned release policies."""

@@ -1,0 +1,1 @@
+"""How the learned policies that ship were trained; docs/learned.md tells what they are worth."""
