@@ -51,7 +51,8 @@ class ConeProgram:
             import ecos
             from scipy import sparse
         except ImportError:
-            raise GpusimError("this scheduler solves a linear program, which needs ECOS", hint="pip install 'gpusim[lp]'") from None
+            said = "this scheduler solves a program over shares, which needs ECOS"
+            raise GpusimError(said, hint="pip install 'gpusim[lp]'") from None
         rows, columns, values = (np.concatenate(part) for part in zip(*self._triples, strict=True))
         matrix = sparse.csc_matrix((values, (rows, columns)), shape=(self._rows, self.many))
         matrix.eliminate_zeros()

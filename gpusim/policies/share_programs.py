@@ -1,10 +1,10 @@
 """Shares of time that are best for something: programs over the time of each job, or pair of jobs, on each type of GPU.
 
-What Gavel's policies share (Narayanan et al., OSDI 2020): a share is 0 at least; the GPUs that a type gives away are no more than it
-has; a job has no more than all its time.
+What Gavel's policies share (Narayanan et al., OSDI 2020): a share is 0 at least; the GPUs that a type gives away are no more
+than it has; a job has no more than all its time.
 
-Optima are often not unique: all jobs but the worst may have more than one share.  An interior-point method ends in the middle of
-what is best, by the order of variables and bounds to the last digit: variables come type by type.
+Optima are often not unique: jobs other than the worst are free within bounds.  An interior-point method ends in the middle of
+these, and to the last digit by the order of variables and bounds, which is Gavel's here: variables come type by type.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class ShareProgram:
         one, two = np.array(both).T
         self._member = np.concatenate([self._member, one, two])
         self._row = np.concatenate([self._row, at, at])
-        self.all_rates = np.concatenate([self.all_rates, rates[:, :, 0], rates[:, :, 1]])
+        all_rates = np.concatenate([self.all_rates, rates[:, :, 0], rates[:, :, 1]])
+        self.all_rates = all_rates.astype(np.float32).astype(np.float64)  # as Gavel's, to the same last digit
 
     @property
     def last(self) -> int:
@@ -82,13 +83,26 @@ class ShareProgram:
         found: F64 = values * factors[self._member, None]
         return found
 
+    def over(self, values: F64, factors: F64) -> F64:
+        """Such values over a factor of each job."""
+        found: F64 = values / factors[self._member, None]
+        return found
+
+    def weighted(self) -> F64:
+        """Steps/s of each job alone and in pairs over its weight, in single precision as Gavel's."""
+        return self.over(self.all_rates, self.weights).astype(np.float32).astype(np.float64)
+
+    def alike(self) -> F64:
+        """Steps/s of each job alone, as if every type were the one on which the jobs are fastest in sum."""
+        return np.repeat(self.rates[:, [int(np.argmax(self.rates.sum(axis=0)))]], len(self.kinds), axis=1)
+
     def answer(self, found: F64) -> Shares:
         """The variables as shares, from 0 to 1."""
         cut = np.clip(found[self.first : self.last], 0.0, 1.0).reshape(len(self.kinds), len(self.rows)).T.tolist()
         return {row: dict(zip(self.kinds, parts, strict=True)) for row, parts in zip(self.rows, cut, strict=True)}
 
     def largest_least(self, values: F64) -> F64:
-        """Shares with which the smallest of all jobs' sums of values is largest; the first variable is the smallest, negated."""
+        """Shares with which the smallest of all jobs' sums of values is largest; the first variable is that, negated."""
         program = ConeProgram(self.last)
         jobs, at, values = self.speeds(values)
         every = np.arange(len(self.jobs))

@@ -14,27 +14,31 @@ class LeastLate:
     """Keeps for each job how long its steps so far would have taken with an equal part of the cluster.
 
     blind  every type of GPU counts as the fastest
+    pairs  two jobs may share GPUs
     """
 
-    packs, leftovers = False, True
+    leftovers = True
 
-    def __init__(self, blind: bool = False) -> None:
+    def __init__(self, blind: bool = False, pairs: bool = False) -> None:
         self.blind = self.shuffles = blind
+        self.packs = pairs
         self._had: dict[int, float] = {}
         self._before: dict[int, tuple[float, float]] = {}  # steps left, steps/s with an equal part
 
     def shares(self, view: ShareView) -> Shares:
         """A program over all jobs that are there."""
-        program = ShareProgram(view)
-        rates = program.rates
+        program = ShareProgram(view, self.packs)
+        rates = all_rates = program.rates
         if self.blind:
-            rates = np.repeat(rates[:, [int(np.argmax(rates.sum(axis=0)))]], len(program.kinds), axis=1)
+            rates = all_rates = program.alike()
+        elif self.packs:
+            all_rates = program.weighted()
         rows = [(job,) for job in view.jobs]
         equal = equal_parts(view, rows)
         parts = np.array([[equal[row][kind] for kind in program.kinds] for row in rows])
         alone = self._expected(program, (rates * parts).sum(axis=1))
         late = np.array([view.now - view.job(job).arrival for job in view.jobs])
-        found = self._solved(program, rates, late, alone)
+        found = self._solved(program, all_rates, late, alone)
         return equal if found is None else program.answer(found)
 
     def _expected(self, program: ShareProgram, speeds: F64) -> F64:

@@ -27,8 +27,10 @@ class LeastSpeedMost:
         rates = np.ones_like(program.rates) if self.blind else program.rates
         parts = program.gpus / len(program.jobs)
         equal = (rates * (parts / parts.sum())).sum(axis=1)
-        speeds = rates if self.blind else program.all_rates
-        speeds = program.times(program.times(speeds, 1.0 / program.weights * (1.0 / equal)), program.wants)
+        if self.packs:
+            speeds = program.over(program.times(program.weighted(), program.wants), equal)
+        else:
+            speeds = program.times(program.times(rates, 1.0 / program.weights * (1.0 / equal)), program.wants)
         return program.answer(program.largest_least(speeds))
 
 

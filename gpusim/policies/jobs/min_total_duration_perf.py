@@ -27,9 +27,7 @@ class EarliestEnd:
     def shares(self, view: ShareView) -> Shares:
         """A program for the shortest time, and one for the time that halving finds."""
         program = ShareProgram(view, self.packs)
-        rates = program.all_rates
-        if self.blind:
-            rates = np.repeat(rates[:, [int(np.argmax(rates.sum(axis=0)))]], len(program.kinds), axis=1)
+        rates = program.alike() if self.blind else program.all_rates
         best = program.largest_least(program.times(rates, 1.0 / program.left))
         program.first = 0
         made = ConeProgram(program.last)
