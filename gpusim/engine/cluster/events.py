@@ -53,7 +53,8 @@ class EventRun:
         self.began = [False] * many
         self.ends: list[tuple[float, int, int]] = []  # (when, job, its which start)
         self.next, self.left, self.stops, self.asked = 0, many, 0, 0
-        self.begun = self.memory_failures = 0
+        self.begun = 0
+        self.memory_failures: list[float] = []  # when
         self.busy = 0  # thousandths
         self.worked = 0.0  # s of GPUs
         self.wants: Counter[_Class] = Counter()
@@ -158,7 +159,7 @@ class EventRun:
             self.first[job] = now
         self._have(job, part)
         if said.peak > said.memory and self._too_much(job):
-            self.memory_failures += 1
+            self.memory_failures.append(now)
             self.jobs[job] = replace(said, memory=said.peak)
             self._stop(job, said)
 
@@ -267,5 +268,6 @@ class EventRun:
         return ClusterOutcome(
             jobs=tuple(self.jobs), cluster=self.cluster, scheduler=self.name, first=np.array(self.first), end=np.array(self.end),
             at=at, busy=busy, waiting=waiting, worked=self.worked, idle=idle, apart=apart, stops=self.stops,
-            placed=tuple(self.placed), counts={"decisions": self.asked}, begun=self.begun, memory_failures=self.memory_failures,
+            placed=tuple(self.placed), counts={"decisions": self.asked}, begun=self.begun, 
+            memory_failures=tuple(self.memory_failures),
         )  # fmt: skip

@@ -38,7 +38,7 @@ class ClusterOutcome:
                  where no such job finds a place, since they lie apart; None: rounds, which know no places
     worked       s of GPUs that jobs had
     stops        how often a job that ran had to leave before its end
-    begun        how often a job has started; memory_failures: and found less memory than it takes
+    begun        how often a job has started; memory_failures: when one found less memory than it takes, s
     counts       what a kind of engine counts besides
     """
 
@@ -55,7 +55,7 @@ class ClusterOutcome:
     apart: F64 | None = None
     stops: int = 0
     begun: int = 0
-    memory_failures: int = 0
+    memory_failures: tuple[float, ...] = ()
     placed: tuple[PlacedJobs, ...] = ()
     counts: dict[str, float] = field(default_factory=dict)
 

@@ -2,51 +2,73 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from gpusim.policies.cluster_view import ClusterView
 from gpusim.policies.clusters import Decision
 
+_Alike = tuple[object, ...]
+
 
 class PacksAndTurns:
-    """In order of arrival on free GPUs; then beside a job that runs; then in the place of one that has run long enough."""
+    """In order of arrival on free GPUs; then beside a job that runs; then in the place of one that has run long enough.
+
+    Jobs that want the same wait in one line, and those that run alone and want the same are one kind of partner.
+    """
 
     def __init__(self, gain: float, turn: float) -> None:
         self._gain, self._turn = gain, turn
         self._next: list[Decision] = []
+        self._lines: dict[_Alike, deque[int]] = {}
+        self._alone: dict[_Alike, dict[int, None]] = {}
+        self._partner: dict[int, int] = {}
         self._lonely: list[int] = []  # jobs whose partner has left
+
+    def arrived(self, view: ClusterView, job: int) -> None:
+        """The job waits, new or stopped, at the end of its line."""
+        self._lines.setdefault(_alike(view, job), deque()).append(job)
 
     def left(self, view: ClusterView, job: int) -> None:
         """A partner has its GPUs alone again."""
-        self._lonely += [other for other in view.running if view.part[other] == 0.5]
+        self._alone.get(_alike(view, job), {}).pop(job, None)
+        if (other := self._partner.pop(job, None)) is not None:
+            del self._partner[other]
+            self._lonely.append(other)
 
     def place(self, view: ClusterView) -> Decision:
         """What is decided already; then a job on free GPUs; then a pair; then a turn."""
-        while self._lonely:
+        if self._lonely:
             job = self._lonely.pop()
-            if job in view.running and view.part[job] == 0.5 and view.on[view.running[job][0]] == [job]:
+            if job in view.running:
+                self._runs_alone(view, job)
                 return job, view.running[job], 1.0
         if self._next:
-            return self._next.pop(0)
-        if not view.waiting:
-            return None
-        first = self._alike(view, list(view.waiting))
-        for job in first:
+            return self._next.pop()
+        waiting = sorted(line[0] for line in self._lines.values() if line)
+        for job in waiting:
             if gpus := view.place(job):
+                self._leaves_line(view, job)
+                self._runs_alone(view, job)
                 return job, gpus
-        return self._pair(view, first) or self._change(view, first)
+        return self._pair(view, waiting) or self._change(view, waiting)
 
-    def _alike(self, view: ClusterView, jobs: list[int]) -> list[int]:
-        """The first of those that want the same."""
-        found: dict[tuple[object, ...], int] = {}
-        for job in jobs:
-            said = view.job(job)
-            found.setdefault((said.model, said.gpus, said.share, said.memory, said.host, said.cpus, *view.kinds(job)), job)
-        return list(found.values())
+    def _leaves_line(self, view: ClusterView, job: int) -> None:
+        alike = _alike(view, job)
+        self._lines[alike].popleft()
+        if not self._lines[alike]:
+            del self._lines[alike]
+
+    def _runs_alone(self, view: ClusterView, job: int) -> None:
+        if view.job(job).share == 1.0:
+            self._alone.setdefault(_alike(view, job), {})[job] = None
 
     def _pair(self, view: ClusterView, waiting: list[int]) -> Decision:
         """Two on the same GPUs, each with half of them: those that are fastest in sum over their speeds alone."""
-        alone = [job for job in view.running if view.part[job] == 1.0 and view.job(job).model]
         best, most = None, self._gain
-        for other in self._alike(view, alone):
+        for partners in self._alone.values():
+            other = next(iter(partners), None)
+            if other is None or not view.job(other).model:
+                continue
             gpus = view.running[other]
             kind = view.free.kind_of[gpus[0]]
             for job in waiting:
@@ -60,6 +82,9 @@ class PacksAndTurns:
         if best is None:
             return None
         other, job, gpus = best
+        del self._alone[_alike(view, other)][other]
+        self._leaves_line(view, job)
+        self._partner[other], self._partner[job] = job, other
         self._next.append((job, gpus, 0.5))
         return other, gpus, 0.5
 
@@ -70,17 +95,26 @@ class PacksAndTurns:
         for job in waiting:
             kinds, size = set(view.kinds(job)), view.job(job).gpus
             rows = [
-                (view.since[other], other) for other, gpus in view.running.items()
-                if len(gpus) == size and view.part[other] == 1.0 and view.free.kind_of[gpus[0]] in kinds
+                (view.since[other], other) for partners in self._alone.values() for other in partners
+                if view.job(other).gpus == size and view.free.kind_of[view.running[other][0]] in kinds
             ]  # fmt: skip
             if not rows:
                 continue
             since, other = min(rows)
-            if view.now >= since + self._turn and view.free.has_memory(view.job(job), view.running[other], view.job(other)):
-                self._next.append((job, view.running[other]))
+            gpus = view.running[other]
+            if view.now >= since + self._turn and view.free.has_memory(view.job(job), gpus, view.job(other)):
+                del self._alone[_alike(view, other)][other]
+                self._leaves_line(view, job)
+                self._runs_alone(view, job)
+                self._next.append((job, gpus))
                 return other, ()
             view.ask_at(since + self._turn)
         return None
+
+
+def _alike(view: ClusterView, job: int) -> _Alike:
+    said = view.job(job)
+    return said.model, said.gpus, said.share, said.memory, said.host, said.cpus, *view.kinds(job)
 
 
 def packed(gain: float = 1.0, turn: float = 0.0) -> PacksAndTurns:

@@ -78,6 +78,8 @@ def _own(row: Mapping[str, str], number: int, where: str) -> ArrivingJob:
         types=tuple(filter(None, (row.get("types") or "").split("|"))), priority=value("priority", 0.0),
         weight=value("weight", 1.0), deadline=value("deadline_s", math.inf), where=where,
     )  # fmt: skip
+    if model and steps and job.work % 1:
+        raise GpusimError(f"{job.name} cannot do {job.work:g} steps", where, "a whole number, or its seconds alone")
     if job.work <= 0 or job.gpus < 1 or job.arrival < 0 or min(job.memory, job.host, job.cpus) < 0 or job.weight <= 0:
         raise GpusimError(f"{job.name} cannot have these numbers", where, "work and GPUs above 0, nothing negative")
     return job

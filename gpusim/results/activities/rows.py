@@ -20,10 +20,11 @@ KINDS = (
     "stall", "device_call", "phase",
     "step",                                       # of a managed program, no kernel; of an engine that serves requests
     "queued", "waiting_for_kv", "prefill", "decode", "preempted",  # what a request does
+    "job",                                        # of a cluster, on a GPU
 )  # fmt: skip
 (
     SWAP_IN, SWAP_OUT, MIGRATION, EVICTION, FAULT_BATCH, HOST_FAULT, STALL, DEVICE_CALL, PHASE, STEP,
-    QUEUED, WAITING_FOR_KV, PREFILL, DECODE, WAS_PREEMPTED,
+    QUEUED, WAITING_FOR_KV, PREFILL, DECODE, WAS_PREEMPTED, JOB,
 ) = range(len(tr.ACTIVITIES), len(KINDS))  # fmt: skip
 GROUPS = ("phase", "stream", "stall", "copy engine", "fault", "host", "request")  # of lanes, in the order of their display
 

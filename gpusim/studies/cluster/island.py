@@ -73,10 +73,13 @@ class IslandRates(JobRates):
         super().__init__()
         self.sharing, self.caps, self._base = sharing, caps, base
         self._hosts = {kind: max(node.gpus for node in cluster.nodes if node.kind == kind) for kind in cluster.types}
+        self._gpus = {kind: catalogue.load(kind) for kind in cluster.types}
         self._traces: dict[str, Trace] = {}
         self._programs: dict[tuple[str, str], RunProgram] = {}
         self._alone: dict[tuple[str, str], tuple[I64, int]] = {}
         self._known: dict[str, list[float]] = {}
+        self._rates: dict[tuple[str, str, int], float] = {}
+        self._pairs: dict[tuple[str, str, str, int], tuple[float, float]] = {}
         self.simulated = self.looked_up = 0
 
     # ---------------------------------------------------------------- what the cluster asks
@@ -89,12 +92,18 @@ class IslandRates(JobRates):
         if many > self._hosts[kind]:
             said = f"{job.name} wants {many} GPUs, and a host has {self._hosts[kind]} {kind}: {WORD} rates know no network"
             raise GpusimError(said, job.where, "larger nodes, or a table of rates")
-        return self._kept(["alone", kind, many, job.model], lambda: [self._rate(job.model, kind, many)])[0]
+        if (found := self._rates.get((kind, job.model, many))) is None:
+            found = self._kept(["alone", kind, many, job.model], lambda: [self._rate(job.model, kind, many)])[0]
+            self._rates[kind, job.model, many] = found
+        return found
 
     def pair(self, a: ArrivingJob, b: ArrivingJob, kind: str) -> tuple[float, float] | None:
         """Steps/s of two jobs on the same GPUs, each with half of them."""
-        one, two = self.beside(kind, ((a, 0.5), (b, 0.5)))
-        return one * (self.of(a, kind) or 0.0), two * (self.of(b, kind) or 0.0)
+        key = kind, a.model, b.model, a.sized or a.gpus
+        if not a.model or (found := self._pairs.get(key)) is None:
+            one, two = self.beside(kind, ((a, 0.5), (b, 0.5)))
+            found = self._pairs[key] = one * (self.of(a, kind) or 0.0), two * (self.of(b, kind) or 0.0)
+        return found
 
     def beside(self, kind: str, there: Sequence[tuple[ArrivingJob, Part]]) -> tuple[float, ...]:
         """Speeds of jobs that share a GPU over their speeds alone on a whole one.  Raises GpusimError for what is not known."""
@@ -113,8 +122,8 @@ class IslandRates(JobRates):
 
     def needs(self, job: ArrivingJob, kind: str) -> float:
         """Bytes that the job takes of each GPU: what is alive at once, and the context."""
-        context = float(catalogue.load(kind).context.value)
-        return self._work(job.model, catalogue.load(kind)).live_peak + context if job.model else 0.0
+        context = float(self._gpus[kind].context.value)
+        return self._work(job.model, self._gpus[kind]).live_peak + context if job.model else 0.0
 
     # ---------------------------------------------------------------- simulations
 
@@ -131,7 +140,7 @@ class IslandRates(JobRates):
         return self._kept(["slice", kind, part, job.model], lambda: [self._sliced(job.model, kind, part)])[0]
 
     def _sliced(self, model: str, kind: str, name: str) -> float:
-        gpu = catalogue.load(kind)
+        gpu = self._gpus[kind]
         machine = mig.instance(gpu, name)
         room = int(machine.memory.capacity.value - machine.context.value)
         work = self._work(model, machine)
@@ -142,7 +151,7 @@ class IslandRates(JobRates):
         return self._step_alone(model, kind) / _step(work.trace, ran.began[0], int(ran.results[0].metrics["makespan_ns"]))
 
     def _together(self, kind: str, rows: Sequence[tuple[str, int, int]]) -> list[float]:
-        gpu = catalogue.load(kind)
+        gpu = self._gpus[kind]
         works = [self._work(model, gpu) for model, *_ in rows]
         left = float(gpu.memory.capacity.value) - len(rows) * float(gpu.context.value)
         wanted = sum(work.live_peak for work in works)
@@ -159,7 +168,7 @@ class IslandRates(JobRates):
         return list(progress(ran, [self._course(model, kind) for model, *_ in rows]))
 
     def _rate(self, model: str, kind: str, many: int) -> float:
-        gpu = catalogue.load(kind)
+        gpu = self._gpus[kind]
         if self._work(model, gpu).live_peak > gpu.memory.capacity.value - gpu.context.value:
             return 0.0
         alone = 1e9 / self._step_alone(model, kind)
@@ -176,7 +185,7 @@ class IslandRates(JobRates):
     def _course(self, model: str, kind: str) -> tuple[I64, int]:
         """When its operators begin on a GPU of its own, and its makespan, ns."""
         if (model, kind) not in self._alone:
-            gpu = catalogue.load(kind)
+            gpu = self._gpus[kind]
             room = int(gpu.memory.capacity.value - gpu.context.value)
             ran = simulate_tenants([Program(self._work(model, gpu), gpu, room)], None, **self._choices)
             _finished(model, kind, ran.results[0])

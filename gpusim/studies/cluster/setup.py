@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,8 @@ def _in_steps(job: ArrivingJob, rates: JobRates, cluster: ClusterSpec) -> Arrivi
     """Work in steps where the trace says how long it takes alone on the fastest type."""
     if not job.timed:
         return job
-    return replace(job, work=max(job.work * max((rates.of(job, kind) or 0.0 for kind in _kinds(job, cluster)), default=0.0), 1.0))
+    fastest = max((rates.of(job, kind) or 0.0 for kind in _kinds(job, cluster)), default=0.0)
+    return replace(job, work=max(math.ceil(job.work * fastest), 1))
 
 
 def _with_memory(job: ArrivingJob, rates: IslandRates, cluster: ClusterSpec) -> ArrivingJob:
