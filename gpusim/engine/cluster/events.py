@@ -2,7 +2,7 @@
 
 A job has its GPUs alone and makes the steps that its rate says; or it has a share of them or a MIG slice, and is as fast as its
 rates say beside those that are there.  A job that takes more memory than it said, and more than its GPU has beside the others,
-fails as it starts: it waits again, and then asks for what it takes.
+fails as it starts: it waits again, and from then on it and those beside it count with what they take.
 """
 
 from __future__ import annotations
@@ -160,6 +160,8 @@ class EventRun:
         self._have(job, part)
         if said.peak > said.memory and self._too_much(job):
             self.memory_failures.append(now)
+            for other in {each for gpu in gpus for each in view.on.get(gpu, ())} - {job}:
+                self._now_known(other)
             self.jobs[job] = replace(said, memory=said.peak)
             self._stop(job, said)
 
@@ -174,6 +176,14 @@ class EventRun:
         others = () if is_whole(part) else self.shared.enter(job, gpus)
         for each in (*others, job):
             self._go(each)
+
+    def _now_known(self, job: int) -> None:
+        """What a job that runs takes in truth counts from now on."""
+        view, said = self.view, self.jobs[job]
+        if said.peak > said.memory and not isinstance(view.part[job], str):
+            view.free.take(said, view.running[job], 1, view.part[job])
+            self.jobs[job] = replace(said, memory=said.peak)
+            view.free.take(self.jobs[job], view.running[job], -1, view.part[job])
 
     def _too_much(self, job: int) -> bool:
         """Whether the jobs on a GPU of this one take more memory in truth than there is."""

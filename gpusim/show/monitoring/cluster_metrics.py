@@ -8,35 +8,11 @@ import numpy as np
 
 from gpusim.engine.cluster.outcome import ClusterOutcome
 from gpusim.results.monitoring.clock import MetricsClock, chosen
+from gpusim.results.monitoring.cluster_families import CLUSTER_FAMILIES
 from gpusim.results.monitoring.curves import F64
-from gpusim.results.monitoring.family import COUNTER, GAUGE, Curve, Family
-from gpusim.results.monitoring.recorded import Recorded
 from gpusim.results.monitoring.samples import Samples
 from gpusim.show.monitoring import openmetrics
 from gpusim.studies.cluster.answer import ClusterAnswer
-
-
-def _of_runs(_: Recorded) -> Iterable[Curve]:
-    return ()  # a run of one program has no cluster
-
-
-_GROUP = "Cluster"
-FAMILIES = {
-    name: Family(name, kind, "", meaning, _GROUP, (), _of_runs)
-    for name, kind, meaning in (
-        ("cluster_jobs_waiting", GAUGE, "Jobs that have arrived and have no GPUs."),
-        ("cluster_jobs_running", GAUGE, "Jobs that have GPUs."),
-        ("cluster_jobs_arrived", COUNTER, "Jobs that have arrived."),
-        ("cluster_jobs_ended", COUNTER, "Jobs that have ended."),
-        ("cluster_deadlines_missed", COUNTER, "Jobs whose deadline has passed before their end."),
-        ("cluster_memory_failures", COUNTER, "Starts that found less memory than the job takes."),
-        ("cluster_gpus", GAUGE, "GPUs of the cluster."),
-        ("cluster_gpus_in_use", GAUGE, "GPUs that jobs have, parts of them as parts."),
-        ("cluster_gpus_wanted", GAUGE, "GPUs that jobs without GPUs want."),
-        ("cluster_gpus_idle", GAUGE, "GPUs that are free although enough for a job that waits."),
-        ("cluster_gpus_apart", GAUGE, "Of these, where no such job finds a place, since they lie apart."),
-    )
-}
 
 
 def text(found: ClusterAnswer, scale: float = 0.0) -> Iterator[str]:
@@ -57,15 +33,15 @@ def samples_of(run: ClusterOutcome, arrivals: str, gpus: str, clock: MetricsCloc
     arrivals, gpus  the words for jobs and cluster, which stand as `trace` and `profile`
     """
     at = clock.moments(_ns(run, float(run.at[-1])))
-    now = at / 1e9 + float(run.arrival.min(initial=0.0))
+    now = at / 1e9 + run.jobs[0].arrival
     curves = {name: {(): values} for name, values in _curves(run, now).items()}
     identity = {"trace": arrivals, "profile": gpus, "policy": run.scheduler, "run": run.scheduler}
     seconds = np.array(clock.seconds(len(at)))
-    return Samples(identity, {"jobs": str(len(run.jobs))}, seconds, at, clock, curves, FAMILIES)
+    return Samples(identity, {"jobs": str(len(run.jobs))}, seconds, at, clock, curves, CLUSTER_FAMILIES)
 
 
 def _ns(run: ClusterOutcome, when: float) -> int:
-    return max(round((when - float(run.arrival.min(initial=0.0))) * 1e9), 1)
+    return max(round((when - run.jobs[0].arrival) * 1e9), 1)
 
 
 def _curves(run: ClusterOutcome, now: F64) -> dict[str, F64]:

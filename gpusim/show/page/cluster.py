@@ -51,7 +51,7 @@ def write_cluster_page(found: ClusterAnswer, answer: str, rows: list[dict[str, A
     told: dict[str, Any] = {
         "name": folder.name, "question": asked, "answer": answer, "sure": [], "basis": "", "picked": {}, "tuned": {},
         "advised": {}, "doubts": [], "missing": 0, "shared": [], "metric": "", "experiment": "", "manifest": {}, "machine": {},
-        "served": {"tables": tables, "said": [], "copied": [], "notes": []},
+        "scheduled": {"tables": tables, "said": [], "copied": [], "notes": []},
     }  # fmt: skip
     none = {"columns": [], "runs": {"number": [], "key": [], "name": [], "wins": [], "oracle": []}, "compared": ""}
     content = {

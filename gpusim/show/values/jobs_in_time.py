@@ -21,7 +21,7 @@ def jobs_in_time(run: ClusterOutcome) -> tuple[Activities, str]:
 
     Times are ns from the first arrival.
     """
-    begin = float(run.arrival.min(initial=0.0))
+    begin = run.jobs[0].arrival
     lanes: list[ActivityLane] = []
     spans: list[tuple[int, float, float, int]] = []
     kinds: list[int] = []
