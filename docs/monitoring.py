@@ -38,7 +38,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 def metrics() -> str:
     """The list of metrics over time."""
     return table([
-        {"metric": f"`{f.sample}`", "labels": ", ".join(f.labels), "meaning": f.meaning} for f in (*FAMILIES.values(), *CLUSTER_FAMILIES.values())
+        {"metric": f"`{f.sample}`", "labels": ", ".join(f.labels), "meaning": f.meaning}
+        for f in (*FAMILIES.values(), *CLUSTER_FAMILIES.values())
     ])  # fmt: skip
 
 

@@ -47,7 +47,9 @@ def test_parts_that_a_trace_says_go_by_the_rates_of_pairs_too() -> None:
         ran(three, nodes(1), "best_fit", JobRates(ALONE, TOGETHER))
 
 
-@pytest.mark.parametrize(("scheduler", "ends", "stops"), [("packed(turn=30)", [190, 200], 6), ("least_attained(turn=30)", [200, 190], 3)])
+@pytest.mark.parametrize(
+    ("scheduler", "ends", "stops"), [("packed(turn=30)", [190, 200], 6), ("least_attained(turn=30)", [200, 190], 3)]
+)
 def test_jobs_take_turns(scheduler: str, ends: list[float], stops: int) -> None:
     # packed: 30 s each in turn.  least_attained: 30 of the first, then 60 each until one has had more than the other.
     found = ran(jobs((0, 100, 1), (0, 100, 1)), nodes(1), scheduler)
@@ -70,7 +72,8 @@ def test_jobs_have_the_smallest_slice_that_is_enough_where_least_is_left() -> No
     assert where[0] == (0, "3g.40gb") and where[1] == (0, "1g.10gb") and where[2] == (0, "1g.20gb")
     assert where[3] == (1, "4g.40gb") and where[4] == (1, "3g.40gb")
     assert found.end[0] == pytest.approx(70) and found.end[1] == pytest.approx(1 + 210)
-    whole = ran([*want[:1], ArrivingJob(arrival=1, work=10, model="m")], nodes(1, kind=A100, memory=80 * GIB), "mig_best_fit", rates)
+    two = [*want[:1], ArrivingJob(arrival=1, work=10, model="m")]
+    whole = ran(two, nodes(1, kind=A100, memory=80 * GIB), "mig_best_fit", rates)
     assert whole.end.tolist() == pytest.approx([70, 80])  # a whole GPU has to be free of slices
 
 
@@ -130,7 +133,7 @@ def test_a_slice_beside_a_whole_job_or_too_many_slices_are_told() -> None:
         return None if job is None else (job, (0,), "4g.40gb")
 
     rows = [ArrivingJob(name=f"x{i}", work=9, model="m") for i in range(2)]
-    with pytest.raises(PolicyError, match="puts x1 on GPU 0, where no 4g.40gb has room beside 4g.40gb"):
+    with pytest.raises(PolicyError, match=r"puts x1 on GPU 0, where no 4g\.40gb has room beside 4g\.40gb"):
         ran(rows, nodes(1, kind=A100), policy.jobs(cut), Slices({(A100, "m", 1): 1.0}))
     with pytest.raises(GpusimError, match="a table of rates says nothing of MIG slices"):
         ran(rows[:1], nodes(1, kind=A100), policy.jobs(cut), JobRates({(A100, "m", 1): 1.0}))

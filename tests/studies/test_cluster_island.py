@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from command_line import gpusim as cli
 from prometheus_tools import needs_promtool, promtool
@@ -116,15 +117,21 @@ def test_rows_of_the_timeline_and_samples_say_what_jobs_did(tmp_path: Path) -> N
     found = gpusim.cluster("1 x 2 v100", str(tmp_path / "jobs.csv"), "first_come")
     run = found.runs[0].outcome  # 10 to 110, 110 to 160, 160 to 200
     rows, left = jobs_in_time(run)
-    spans = {(rows.lanes[r["lane"]].name, int(r["start"]) // 10**9, int(r["end"]) // 10**9) for r in rows.rows if r["kind"] == JOB}
-    assert spans == {("GPU 0 v100", 0, 100), ("GPU 1 v100", 0, 100), ("GPU 0 v100", 100, 150), ("GPU 0 v100", 150, 190),
-                     ("GPU 1 v100", 150, 190)}  # fmt: skip
-    waits = sorted((int(r["start"]) // 10**9, int(r["end"]) // 10**9) for r in rows.rows if r["kind"] == QUEUED)
-    assert waits == [(10, 100), (20, 150)] and not left
+    seconds = {
+        kind: [(rows.lanes[r["lane"]].name, int(r["start"]) // 10**9, int(r["end"]) // 10**9)
+               for r in rows.rows if r["kind"] == kind]
+        for kind in (JOB, QUEUED)
+    }  # fmt: skip
+    assert set(seconds[JOB]) == {
+        ("GPU 0 v100", 0, 100), ("GPU 1 v100", 0, 100), ("GPU 0 v100", 100, 150), ("GPU 0 v100", 150, 190),
+        ("GPU 1 v100", 150, 190),
+    }  # fmt: skip
+    assert sorted(span[1:] for span in seconds[QUEUED]) == [(10, 100), (20, 150)] and not left
     place = samples_of(run, "jobs.csv", "2 v100", clock_of([run], 1.0))
 
     def at(second: int) -> dict[str, float]:
-        return {name.removeprefix("cluster_"): float(curve[()][second]) for name, curve in place.curves.items()}
+        row = np.searchsorted(place.seconds, second)
+        return {name.removeprefix("cluster_"): float(curve[()][row]) for name, curve in place.curves.items()}
 
     assert at(50) == {
         "jobs_waiting": 2, "jobs_running": 1, "jobs_arrived": 3, "jobs_ended": 0, "deadlines_missed": 0, "memory_failures": 0,
@@ -140,7 +147,8 @@ def test_the_command_writes_the_page_and_the_metrics(tmp_path: Path) -> None:
     done = cli(*words)
     assert len(json.loads(done.stdout)["schedulers"]) == 2
     page = (tmp_path / "out" / "report.html").read_text("utf-8")
-    assert 'id="blob-timeline-best_fit"' in page and 'id="blob-metrics-first_come"' in page and "GpusimClusterBehind" not in page
+    assert 'id="blob-timeline-best_fit"' in page and 'id="blob-metrics-first_come"' in page
+    assert "Schedulers" in page
     text = (tmp_path / "m.om").read_text("utf-8")
     assert text.endswith("# EOF\n") and text.count("# TYPE gpusim_cluster_") == 11
 

@@ -276,8 +276,8 @@ class EventRun:
         """What came of it."""
         at, busy, waiting, idle, apart = (np.array(column) for column in zip(*self.log, strict=True))
         return ClusterOutcome(
-            jobs=tuple(self.jobs), cluster=self.cluster, scheduler=self.name, first=np.array(self.first), end=np.array(self.end),
-            at=at, busy=busy, waiting=waiting, worked=self.worked, idle=idle, apart=apart, stops=self.stops,
-            placed=tuple(self.placed), counts={"decisions": self.asked}, begun=self.begun, 
+            jobs=tuple(self.jobs), cluster=self.cluster, scheduler=self.name, first=np.array(self.first),
+            end=np.array(self.end), at=at, busy=busy, waiting=waiting, worked=self.worked, idle=idle, apart=apart,
+            stops=self.stops, placed=tuple(self.placed), counts={"decisions": self.asked}, begun=self.begun,
             memory_failures=tuple(self.memory_failures),
         )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.policies.clusters import F64, Shares, ShareView
+from gpusim.policies.clusters import F64, Shares, ShareView, Together
 from gpusim.policies.cones import ConeProgram
 from gpusim.policies.jobs.isolated import equal_parts
 from gpusim.policies.share_programs import ShareProgram
@@ -33,7 +33,7 @@ class LeastLate:
             rates = all_rates = program.alike()
         elif self.packs:
             all_rates = program.weighted()
-        rows = [(job,) for job in view.jobs]
+        rows: list[Together] = [(job,) for job in view.jobs]
         equal = equal_parts(view, rows)
         parts = np.array([[equal[row][kind] for kind in program.kinds] for row in rows])
         alone = self._expected(program, (rates * parts).sum(axis=1))

@@ -55,8 +55,8 @@ class SlicesBestFit:
 def smallest(kind: str, share: float, memory: float) -> str:
     """The slice with the fewest sevenths of the GPU, then the least memory, that is enough; "": there is none."""
     offered = [one for one in mig.slices(kind).values() if one.memory and one.processors]
-    enough = [(int(one.name.partition("g")[0]), one.memory or 0, one.name) for one in offered if (one.memory or 0) >= memory]
-    enough = [each for each in enough if each[0] >= share * SEVENTHS - 1e-9]
+    sizes = [(int(one.name.partition("g")[0]), one.memory or 0, one.name) for one in offered]
+    enough = [each for each in sizes if each[0] >= share * SEVENTHS - 1e-9 and each[1] >= memory]
     return min(enough)[2] if enough else ""
 
 
@@ -68,7 +68,7 @@ def _fits(kind: str, lying: _Lying, name: str) -> bool:
 def mig_best_fit() -> SlicesBestFit:
     """A job that wants part of a GPU has the smallest MIG slice with that share of the sevenths and its memory.
 
-    It goes where least of a GPU is left; a GPU is cut when all others are full.  Slices lie as `nvidia-smi` allows it and do not
-    move.  A job that wants a whole GPU has one that is not cut.
+    It goes where least of a GPU is left; a GPU is cut when all others are full.  Slices lie as `nvidia-smi` allows it and stay.
+    A job that wants a whole GPU has one that is not cut.
     """
     return SlicesBestFit()

@@ -23,8 +23,8 @@ from gpusim.policies.clusters import ArrivingJob
 
 GIB = 2.0**30
 _COLUMNS = (
-    "name", "arrival_s", "seconds", "steps", "model", "gpus", "share", "memory_gib", "peak_gib", "host_gib", "cpus", "types", "priority",
-    "weight", "deadline_s",
+    "name", "arrival_s", "seconds", "steps", "model", "gpus", "share", "memory_gib", "peak_gib", "host_gib", "cpus", "types",
+    "priority", "weight", "deadline_s",
 )  # fmt: skip
 _PODS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec", "qos", "pod_phase", "creation_time",
          "deletion_time", "scheduled_time")  # fmt: skip
@@ -74,9 +74,9 @@ def _own(row: Mapping[str, str], number: int, where: str) -> ArrivingJob:
     job = ArrivingJob(
         name=row.get("name") or f"job {number}", arrival=value("arrival_s", 0.0), model=model, timed=bool(model) and not steps,
         work=value("steps" if steps else "seconds", 0.0), gpus=int(value("gpus", 1)), share=value("share", 1.0),
-        memory=value("memory_gib", 0.0) * GIB, peak=value("peak_gib", 0.0) * GIB, host=value("host_gib", 0.0) * GIB, cpus=value("cpus", 0.0),
-        types=tuple(filter(None, (row.get("types") or "").split("|"))), priority=value("priority", 0.0),
-        weight=value("weight", 1.0), deadline=value("deadline_s", math.inf), where=where,
+        memory=value("memory_gib", 0.0) * GIB, peak=value("peak_gib", 0.0) * GIB, host=value("host_gib", 0.0) * GIB,
+        cpus=value("cpus", 0.0), types=tuple(filter(None, (row.get("types") or "").split("|"))),
+        priority=value("priority", 0.0), weight=value("weight", 1.0), deadline=value("deadline_s", math.inf), where=where,
     )  # fmt: skip
     if model and steps and job.work % 1:
         raise GpusimError(f"{job.name} cannot do {job.work:g} steps", where, "a whole number, or its seconds alone")

@@ -41,8 +41,8 @@ CLUSTER_ALERTS = (
     Alert(
         "GpusimClusterFragmented", WARNING, f"{_APART} > {APART} * {_GPUS}", _apart, 10,
         "{{ $value | humanize }} GPUs are free and lie apart while jobs of {{ $labels.trace }} wait",
-        "More than a tenth of the GPUs are free and enough for a job that waits, but no such job finds a place: they lie on too "
-        "many nodes.",
+        "More than a tenth of the GPUs are free and enough for a job that waits, but no such job finds a place: they lie on "
+        "too many nodes.",
     ),
     Alert(
         "GpusimClusterOutOfMemory", CRITICAL, f"increase({_FAILED}[{WINDOW}s]) > 0", _failed, 0,

@@ -34,7 +34,7 @@ def samples_of(run: ClusterOutcome, arrivals: str, gpus: str, clock: MetricsCloc
     """
     at = clock.moments(_ns(run, float(run.at[-1])))
     now = at / 1e9 + run.jobs[0].arrival
-    curves = {name: {(): values} for name, values in _curves(run, now).items()}
+    curves: dict[str, dict[tuple[str, ...], F64]] = {name: {(): values} for name, values in _curves(run, now).items()}
     identity = {"trace": arrivals, "profile": gpus, "policy": run.scheduler, "run": run.scheduler}
     seconds = np.array(clock.seconds(len(at)))
     return Samples(identity, {"jobs": str(len(run.jobs))}, seconds, at, clock, curves, CLUSTER_FAMILIES)

@@ -1,7 +1,7 @@
 """What jobs cost, alone and beside others on one GPU, as the engine simulates it: `--rates island(sharing=mps)`.
 
-The model of a job is a program: a shipped recording, a file, another tool's recording.  A step is one of its iterations, the first
-of several left out.  A training on several GPUs is divided over as many of one host by data, each with the batch that was
+The model of a job is a program: a shipped recording, a file, another tool's recording.  A step is one of its iterations, the
+first of several left out.  A training on several GPUs is divided over as many of one host by data, each with the batch that was
 recorded; what does not train has a copy on each.
 Costs are kept in memory for a run of the command, and in the user's cache by programs, parts, machine and code.
 """
@@ -211,7 +211,8 @@ class IslandRates(JobRates):
         except GpusimError:
             file = (self._base or Path()) / model
         if not file.is_file():
-            raise GpusimError(f"'{model}' is no program: {WORD} rates simulate a shipped recording or a file", hint="gpusim traces")
+            said = f"'{model}' is no program: {WORD} rates simulate a shipped recording or a file"
+            raise GpusimError(said, hint="gpusim traces")
         if is_managed(file) or is_of_ranks(file):
             raise GpusimError(f"'{model}' is not the program of one GPU, which {WORD} rates simulate")
         return file
