@@ -138,7 +138,7 @@ class JobRates:
         if any(isinstance(part, str) for _, part in there):
             said = "a table of rates says nothing of MIG slices"
             raise GpusimError(said, hint="--rates 'island(sharing=mig)' simulates them")
-        if len(there) < 2 or not self.packed or not modelled:
+        if len(there) < 2 or not modelled or not self.packed:
             return (1.0,) * len(there)
         if len(there) > 2 or len(modelled) < 2:
             names = ", ".join(job.name for job, _ in there)

@@ -38,11 +38,16 @@ class ClusterStudySpec:
 
 @dataclass(frozen=True)
 class PreparedCluster:
-    """The numbers; placed: the jobs with the memory of their programs, which schedulers with places count."""
+    """The numbers.
+
+    placed  the jobs with the memory of their programs, which schedulers with places count
+    first   the cluster, with one node for a question mark
+    """
 
     spec: ClusterStudySpec
     jobs: tuple[ArrivingJob, ...]
     placed: tuple[ArrivingJob, ...]
+    first: ClusterSpec
     rates: JobRates
     policies: tuple[JobsPolicy, ...]
     round: float
@@ -50,7 +55,7 @@ class PreparedCluster:
 
     def cluster(self, nodes: int = 0) -> ClusterSpec:
         """Of the words, with so many nodes in the place of a question mark."""
-        return cluster_of(self.spec.gpus.replace("?", str(nodes)), self.spec.base)
+        return cluster_of(self.spec.gpus.replace("?", str(nodes)), self.spec.base) if "?" in self.spec.gpus else self.first
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ def prepare(spec: ClusterStudySpec) -> PreparedCluster:
     placed = jobs
     if isinstance(rates, IslandRates):
         placed = tuple(_with_memory(job, rates, cluster) if job.model else job for job in jobs)
-    return PreparedCluster(spec, jobs, placed, rates, policies, length, restart)
+    return PreparedCluster(spec, jobs, placed, cluster, rates, policies, length, restart)
 
 
 def _rates(spec: ClusterStudySpec, cluster: ClusterSpec) -> JobRates:
