@@ -11,6 +11,7 @@ import json
 import math
 import os
 from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -192,3 +193,12 @@ def test_the_shipped_question_has_its_answer(tmp_path: Path) -> None:
     }  # fmt: skip
     assert {path.name for path in save_answer(found, tmp_path)} >= {"cluster.json", "jobs.csv", "cluster.png"}
     assert len((tmp_path / "jobs.csv").read_text().splitlines()) == 4001
+
+
+def test_arrivals_are_drawn_as_in_a_trace_of_gavel(tmp_path: Path) -> None:
+    lines = [f"A\tcmd\t-n\t1\t100\t{at}\t1" for at in (0, 10, 20, 7200, 7210)]
+    (tmp_path / "p.trace").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    found = jobs_of("like(file=p.trace, jobs=50, window=600)", tmp_path)
+    assert len(found) == 50 and all(a.arrival <= b.arrival for a, b in pairwise(found))
+    with pytest.raises(GpusimError, match="there is no trace"):
+        jobs_of("like(file=q.trace, jobs=50)", tmp_path)

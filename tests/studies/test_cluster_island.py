@@ -102,6 +102,7 @@ def test_rates_that_cannot_be_are_told(word: str, gpus: str, says: str) -> None:
     ("row", "scheduler", "way", "says"),
     [
         ("0,60,resnet5,1,1", "best_fit", "mps", "'resnet5' is no program"),
+        ("0,60,gpt3-175b-train,1,1", "best_fit", "mps", "makes no steps of 'gpt3-175b-train' on .*: its memory is too small"),
         (f"0,60,{NETS},9,1", "best_fit", "mps", "wants 9 GPUs, and a host has 2"),
         (f"0,60,{NETS},1,0.5", "best_fit", "mig", "has 0.5 of a GPU, and island\\(sharing=mig\\) gives slices"),
     ],

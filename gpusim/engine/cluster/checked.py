@@ -35,6 +35,11 @@ def checked_rates(jobs: Sequence[ArrivingJob], cluster: ClusterSpec, rates: JobR
                 raise GpusimError(said, job.where, "leave the type of GPU or the job out, or add the row")
             mine[kind] = rate
         if not any(rate > 0.0 and counts[kind] >= job.gpus for kind, rate in mine.items()):
+            large = [kind for kind, rate in mine.items() if not rate and (not job.types or kind in job.types)]
+            if any(counts[kind] >= job.gpus for kind in large):
+                where = " or ".join(large)
+                said = f"{name} makes no steps of '{job.model}' on {where}: its memory is too small, or the table has 0"
+                raise GpusimError(said, job.where, "a larger GPU, or a trace without the job")
             has = ", ".join(f"{count} {kind}" for kind, count in counts.items() if not job.types or kind in job.types)
             said = f"{name} wants {job.gpus} GPUs of one type; the cluster has {has or 'none that it may run on'}"
             raise GpusimError(said, job.where, "a larger cluster, or a trace without the job")

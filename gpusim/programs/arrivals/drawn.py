@@ -25,6 +25,7 @@ import numpy as np
 from gpusim.base.calls import split
 from gpusim.base.errors import GpusimError, suggest
 from gpusim.policies.clusters import F64, ArrivingJob
+from gpusim.programs.arrivals.gavel import read_trace
 from gpusim.programs.arrivals.own import read_times
 
 HOUR = 3600.0
@@ -60,10 +61,16 @@ def drawn(word: str, base: Path | None = None) -> list[ArrivingJob] | None:
     if name == "like":
         if not file:
             raise GpusimError("like needs a trace", hint="like(file=trace.csv, jobs=1000)")
-        at = _like(read_times((base or Path()) / file), numbers, draws)
+        at = _like(_times((base or Path()) / file), numbers, draws)
     else:
         at = _TIMES[name](numbers, draws)
     return _jobs(at, numbers, draws, programs)
+
+
+def _times(path: Path) -> list[float]:
+    if not path.is_file():
+        raise GpusimError(f"there is no trace '{path}'")
+    return [job.arrival for job in read_trace(path)] if path.suffix == ".trace" else read_times(path)
 
 
 def _check(name: str, numbers: Numbers) -> None:
