@@ -212,7 +212,7 @@ class IslandRates(JobRates):
             file = (self._base or Path()) / model
         if not file.is_file():
             said = f"'{model}' is no program: {WORD} rates simulate a shipped recording or a file"
-            raise GpusimError(said, hint="gpusim traces")
+            raise GpusimError(said, hint="gpusim trace")
         if is_managed(file) or is_of_ranks(file):
             raise GpusimError(f"'{model}' is not the program of one GPU, which {WORD} rates simulate")
         return file
