@@ -98,6 +98,7 @@ def test_rates_that_cannot_be_are_told(word: str, gpus: str, says: str) -> None:
         gpusim.cluster(f"2 {gpus}", "poisson(jobs=2)", rates=word)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("row", "scheduler", "way", "says"),
     [
@@ -142,6 +143,7 @@ def test_rows_of_the_timeline_and_samples_say_what_jobs_did(tmp_path: Path) -> N
     assert at(190) | {"jobs_ended": 3, "jobs_running": 0, "gpus_in_use": 0, "gpus_wanted": 0} == at(190)
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_page_and_the_metrics(tmp_path: Path) -> None:
     words = ["cluster", "--gpus", "2 x 4 v100", "--arrivals", "poisson(jobs=60, rate=60)", "--scheduler", "first_come",
              "--scheduler", "best_fit", "-o", str(tmp_path / "out"), "--metrics", str(tmp_path / "m.om"), "--json"]  # fmt: skip
@@ -154,6 +156,7 @@ def test_the_command_writes_the_page_and_the_metrics(tmp_path: Path) -> None:
     assert text.endswith("# EOF\n") and text.count("# TYPE gpusim_cluster_") == 11
 
 
+@pytest.mark.slow
 @needs_promtool
 def test_prometheus_takes_the_metrics(tmp_path: Path) -> None:
     found = tmp_path / "m.om"
