@@ -82,6 +82,12 @@ def test_a_job_that_takes_more_memory_than_it_said_fails_once_and_asks_for_it() 
     found = ran(rows, nodes(1, memory=80 * GIB), "best_fit")
     assert found.end.tolist() == [100, 200] and found.memory_failures == (0.0,) and found.begun == 3
     assert measures(found, JobRates())["out_of_memory"] == pytest.approx(1 / 3)
+    honest = [rows[0], ArrivingJob(work=100, share=0.5, memory=50 * GIB)]  # what it says is true, and there is less
+    later = ran(honest, nodes(1, memory=80 * GIB), "best_fit")
+    assert later.end.tolist() == [100, 200] and later.memory_failures == (0.0,)
+    sliced = [ArrivingJob(work=7, model="m", share=0.1, memory=5 * GIB, peak=15 * GIB)]
+    cut = ran(sliced, nodes(1, kind=A100, memory=80 * GIB), "mig_best_fit", Slices({(A100, "m", 1): 1.0}))
+    assert [each.part for each in cut.placed] == ["1g.10gb", "1g.20gb"] and cut.memory_failures == (0.0,)
     with pytest.raises(GpusimError, match="finds no place on the empty cluster"):
         ran([ArrivingJob(work=1, memory=30 * GIB, peak=90 * GIB)], nodes(1, memory=80 * GIB), "best_fit")
 

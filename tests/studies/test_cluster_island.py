@@ -12,6 +12,7 @@ from command_line import gpusim as cli
 from prometheus_tools import needs_promtool, promtool
 
 import gpusim
+from gpusim.api.cluster import cluster_question
 from gpusim.base.errors import GpusimError
 from gpusim.policies.clusters import ArrivingJob
 from gpusim.programs.arrivals.words import cluster_of
@@ -21,6 +22,7 @@ from gpusim.show.values.jobs_in_time import jobs_in_time
 from gpusim.studies.cluster.island import IslandRates, island
 
 A100 = "a100-sxm4-80gb"
+DOCS = Path(__file__).parents[2] / "docs"
 NETS, UNET = "resnet50-sgd", "unet3d-train"  # two short programs
 
 
@@ -81,6 +83,19 @@ def test_programs_run_on_a_cluster_beside_each_other(tmp_path: Path) -> None:
     assert packed["work_done"] == pytest.approx(first["work_done"] * first["makespan_s"] / packed["makespan_s"])
     gandiva = gpusim.cluster(f"1 x 2 {A100}", words, "gandiva", rates="island").runs[0]
     assert gandiva.values["ended"] == 40
+
+
+@pytest.mark.slow
+def test_the_shipped_question_has_the_answer_of_the_documents() -> None:
+    _, found = cluster_question("shared_gpus")
+    rows = {row["scheduler"]: row for row in found.values()["schedulers"]}
+    told = {
+        line.split("|")[1].strip(" `"): float(line.split("|")[3].removesuffix(" h "))
+        for line in (DOCS / "cluster.md").read_text("utf-8").split("## Which sharing")[1].split("## Held")[0].splitlines()
+        if line.startswith("| `") and "time slices" not in line
+    }
+    assert len(told) == 6
+    assert {name: round(rows[name]["jct_mean_s"] / 3600, 1) for name in told} == told
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from gpusim.base.errors import GpusimError
 from gpusim.engine.cluster.beside import SharedGpus, is_whole
 from gpusim.engine.cluster.checked import checked_places, checked_rates
 from gpusim.engine.cluster.outcome import ClusterOutcome, PlacedJobs
+from gpusim.machine import mig
 from gpusim.policies.cluster_state import WHOLE, parts_of
 from gpusim.policies.cluster_view import ClusterView
 from gpusim.policies.clusters import ArrivingJob, ClusterSpec, JobRates, Part
@@ -53,7 +54,7 @@ class EventRun:
         self.began = [False] * many
         self.ends: list[tuple[float, int, int]] = []  # (when, job, its which start)
         self.next, self.left, self.stops, self.asked = 0, many, 0, 0
-        self.begun = 0
+        self.begun, self.peaks = 0, any(job.peak > job.memory for job in jobs)
         self.memory_failures: list[float] = []  # when
         self.busy = 0  # thousandths
         self.worked = 0.0  # s of GPUs
@@ -158,11 +159,11 @@ class EventRun:
         if math.isnan(self.first[job]):
             self.first[job] = now
         self._have(job, part)
-        if said.peak > said.memory and self._too_much(job):
+        if self.peaks and self._too_much(job):
             self.memory_failures.append(now)
             for other in {each for gpu in gpus for each in view.on.get(gpu, ())} - {job}:
                 self._now_known(other)
-            self.jobs[job] = replace(said, memory=said.peak)
+            self.jobs[job] = replace(said, memory=max(said.memory, said.peak))
             self._stop(job, said)
 
     def _have(self, job: int, part: Part) -> None:
@@ -186,8 +187,11 @@ class EventRun:
             view.free.take(self.jobs[job], view.running[job], -1, view.part[job])
 
     def _too_much(self, job: int) -> bool:
-        """Whether the jobs on a GPU of this one take more memory in truth than there is."""
-        view = self.view
+        """Whether the jobs on a GPU of this one, or it alone on its slice, take more memory in truth than there is."""
+        view, part = self.view, self.view.part[job]
+        if isinstance(part, str):
+            room = mig.find(view.free.kind_of[view.running[job][0]], part).memory or 0
+            return max(self.jobs[job].memory, self.jobs[job].peak) > room
         for gpu in view.running[job]:
             there = [self.jobs[each] for each in view.on.get(gpu, [job])]
             if sum(max(each.memory, each.peak) for each in there) > view.free.all_memory[gpu]:
