@@ -18,6 +18,8 @@ from gpusim.base.errors import GpusimError
 from gpusim.base.units import show_time
 from gpusim.base.yaml.find import names
 from gpusim.results.monitoring.alerts import ALERTS
+from gpusim.results.monitoring.cluster_alerts import CLUSTER_ALERTS
+from gpusim.results.monitoring.cluster_families import CLUSTER_FAMILIES
 from gpusim.results.monitoring.families import FAMILIES
 from gpusim.studies.monitoring.incidents import INCIDENTS, observe
 from gpusim.studies.monitoring.judged import early, judged
@@ -36,14 +38,16 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 def metrics() -> str:
     """The list of metrics over time."""
     return table([
-        {"metric": f"`{f.sample}`", "labels": ", ".join(f.labels), "meaning": f.meaning} for f in FAMILIES.values()
+        {"metric": f"`{f.sample}`", "labels": ", ".join(f.labels), "meaning": f.meaning}
+        for f in (*FAMILIES.values(), *CLUSTER_FAMILIES.values())
     ])  # fmt: skip
 
 
 def alerts() -> str:
     """The alert rules."""
     return table([
-        {"alert": f"`{a.name}`", "severity": a.severity, "for": f"{a.hold} s", "fires when": a.meaning} for a in ALERTS
+        {"alert": f"`{a.name}`", "severity": a.severity, "for": f"{a.hold} s", "fires when": a.meaning}
+        for a in (*ALERTS, *CLUSTER_ALERTS)
     ])  # fmt: skip
 
 

@@ -115,7 +115,7 @@ def arrange(gpu: str, names: Sequence[str]) -> tuple[int, ...]:
             return {}
         i, one = rest[0], wanted[rest[0]]
         for place in one.places:
-            mask = ((1 << one.eighths) - 1) << place
+            mask = _mask(one, place)
             if not taken & mask and (more := put(rest[1:], taken | mask)) is not None:
                 return {i: place, **more}
         return None
@@ -125,6 +125,30 @@ def arrange(gpu: str, names: Sequence[str]) -> tuple[int, ...]:
         sizes = ", ".join(f"{one.name}: {one.eighths} of {SLICES} from {' or '.join(map(str, one.places))}" for one in wanted)
         raise ProfileError(f"{' + '.join(names)} do not fit on one '{gpu}'", hint=sizes)
     return tuple(found[i] for i in range(len(wanted)))
+
+
+def beside(gpu: str, lying: Sequence[tuple[str, int]], name: str) -> int | None:
+    """The first memory slice at which a slice may begin beside those that stay where they lie; None: there is none.
+
+    Where there are several places, that which leaves most places to slices of any kind.
+
+    lying  (slice, its first memory slice).  Raises ProfileError as `find` does.
+    """
+    one = find(gpu, name)
+    if sum(int(each.partition("g")[0]) for each in (name, *(other for other, _ in lying))) > 7:
+        return None
+    taken = sum(_mask(find(gpu, other), place) for other, place in lying)
+
+    def left(place: int) -> int:
+        after = taken | _mask(one, place)
+        return sum(not after & _mask(other, at) for other in slices(gpu).values() for at in other.places)
+
+    free = [place for place in one.places if not taken & _mask(one, place)]
+    return max(free, key=left, default=None)
+
+
+def _mask(one: Slice, place: int) -> int:
+    return ((1 << one.eighths) - 1) << place
 
 
 def changes(gpu: str, before: Sequence[str], after: Sequence[str], busy: Sequence[int] = ()) -> tuple[list[int], list[int]]:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.policies.clusters import F64, I64, ArrivingJob, ClusterSpec
+from gpusim.machine import mig
+from gpusim.policies.clusters import F64, I64, ArrivingJob, ClusterSpec, Part
 
 BOOL = npt.NDArray[np.bool_]
 WHOLE = 1000  # parts of a GPU
@@ -23,6 +24,7 @@ class FreeGpus:
     room    free parts of each GPU; whole: free GPUs of each node, without parts
     memory  free bytes of each GPU; host, cpus: of each node
     total   free parts of each type
+    slices  of each GPU that is cut: (MIG slice, where it begins), busy ones only
     """
 
     def __init__(self, cluster: ClusterSpec) -> None:
@@ -42,33 +44,53 @@ class FreeGpus:
         self.gpus_of = {kind: np.flatnonzero(np.array(self.kind_of) == kind) for kind in cluster.types}
         self.largest = {kind: int(self.size[rows].max()) for kind, rows in self.nodes_of.items()}
         self.total = {kind: len(rows) * WHOLE for kind, rows in self.gpus_of.items()}
+        self.slices: dict[int, list[tuple[str, int]]] = {}
 
-    def take(self, job: ArrivingJob, gpus: tuple[int, ...], sign: int = -1) -> None:
-        """The job has these GPUs; sign 1: it gives them back."""
-        parts = parts_of(job)
+    def take(self, job: ArrivingJob, gpus: tuple[int, ...], sign: int = -1, part: Part | None = None) -> None:
+        """The job has these GPUs, or this part of them; sign 1: it gives them back."""
+        parts, memory = parts_of(job, part), job.memory
+        if isinstance(part, str):
+            memory = self._cut(gpus[0], part, sign)
         for gpu in gpus:
             node = self.node_of[gpu]
             before = self.room[gpu] == WHOLE
             self.room[gpu] += sign * parts
             self.whole[node] += int(self.room[gpu] == WHOLE) - int(before)
-            if job.memory:
-                self.memory[gpu] += sign * job.memory
+            if memory:
+                self.memory[gpu] += sign * memory
         self.total[self.kind_of[gpus[0]]] += sign * parts * len(gpus)
         if job.host or job.cpus:
             for node in dict.fromkeys(self.node_of[gpu] for gpu in gpus):
                 self.host[node] += sign * job.host
                 self.cpus[node] += sign * job.cpus
 
-    def why_not(self, job: ArrivingJob, gpus: tuple[int, ...]) -> str:
-        """What speaks against this place; "": nothing."""
+    def _cut(self, gpu: int, name: str, sign: int) -> float:
+        """Lays a slice, or takes one like it away: its bytes."""
+        lying = self.slices.setdefault(gpu, [])
+        if sign < 0:
+            place = mig.beside(self.kind_of[gpu], lying, name)
+            assert place is not None, "asked before"
+            lying.append((name, place))
+        else:
+            lying.remove(next(each for each in lying if each[0] == name))
+        return float(mig.find(self.kind_of[gpu], name).memory or 0.0)
+
+    def why_not(self, job: ArrivingJob, gpus: tuple[int, ...], part: Part | None = None) -> str:
+        """What speaks against this place; "": nothing.  Raises ProfileError for a MIG slice that the GPU does not offer."""
         if len(gpus) != job.gpus or len(set(gpus)) != len(gpus):
             return f"{len(set(gpus))} GPUs, and it wants {job.gpus}"
         if wrong := [gpu for gpu in gpus if not 0 <= gpu < len(self.room)]:
             return f"GPU {wrong[0]}, and the cluster has {len(self.room)}"
         if len({self.kind_of[gpu] for gpu in gpus}) > 1:
             return "GPUs of several types"
-        parts = parts_of(job)
+        if isinstance(part, str):
+            return self._no_slice(job, gpus, part)
+        if part is not None and not 0.0 < part <= 1.0:
+            return f"GPU {gpus[0]} with a share of {part:g}"
+        parts = parts_of(job, part)
         for gpu in gpus:
+            if self.slices.get(gpu):
+                return f"GPU {gpu}, which is cut into MIG slices"
             if self.room[gpu] < parts:
                 free = f"{self.room[gpu] / WHOLE:g} of it is free" if self.room[gpu] else "no part of it is free"
                 return f"GPU {gpu}, which is busy: {free}"
@@ -77,6 +99,30 @@ class FreeGpus:
             node = self.node_of[gpu]
             if self.host[node] < job.host or self.cpus[node] < job.cpus:
                 return f"node {node}, whose memory or processors are taken"
+        return ""
+
+    def has_memory(self, job: ArrivingJob, gpus: tuple[int, ...], gone: ArrivingJob | None = None) -> bool:
+        """Whether GPUs and nodes have the memory and processors that it takes; `gone`: once this job has left them."""
+        back = gone or ArrivingJob()
+        return all(
+            self.memory[gpu] + back.memory >= job.memory and self.host[node] + back.host >= job.host
+            and self.cpus[node] + back.cpus >= job.cpus
+            for gpu, node in ((gpu, self.node_of[gpu]) for gpu in gpus)
+        )  # fmt: skip
+
+    def _no_slice(self, job: ArrivingJob, gpus: tuple[int, ...], name: str) -> str:
+        if len(gpus) > 1:
+            return f"{len(gpus)} GPUs, and a MIG slice is of one"
+        gpu, node = gpus[0], self.node_of[gpus[0]]
+        one, lying = mig.find(self.kind_of[gpu], name), self.slices.get(gpu, [])
+        if self.room[gpu] < WHOLE and not lying:
+            return f"GPU {gpu}, which is busy and not cut into MIG slices"
+        if mig.beside(self.kind_of[gpu], lying, name) is None:
+            return f"GPU {gpu}, where no {name} has room beside {' + '.join(other for other, _ in lying)}"
+        if job.memory > (one.memory or 0.0):
+            return f"a slice {name}, whose memory is less than it takes"
+        if self.host[node] < job.host or self.cpus[node] < job.cpus:
+            return f"node {node}, whose memory or processors are taken"
         return ""
 
     def place(self, job: ArrivingJob, kinds: list[str], rule: str) -> tuple[int, ...]:
@@ -168,9 +214,11 @@ class FreeGpus:
         return ()
 
 
-def parts_of(job: ArrivingJob) -> int:
-    """Of each GPU, in thousandths."""
-    return round(job.share * WHOLE)
+def parts_of(job: ArrivingJob, part: Part | None = None) -> int:
+    """Of each GPU, in thousandths; of a MIG slice: its sevenths."""
+    if isinstance(part, str):
+        return WHOLE * int(part.partition("g")[0]) // 7
+    return round((job.share if part is None else part) * WHOLE)
 
 
 def _chosen(rows: I64, fits: BOOL, left: Callable[[], F64], rule: str) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from gpusim.policies.cluster_state import FreeGpus
-from gpusim.policies.clusters import ArrivingJob, ClusterSpec
+from gpusim.policies.clusters import ArrivingJob, ClusterSpec, JobRates, Part
 
 
 class ClusterView:
@@ -15,19 +16,25 @@ class ClusterView:
     waiting  numbers of the jobs that have arrived and have no GPUs, in the order in which they came or were stopped
     running  job -> its GPUs, by number
     started  job -> when its steps began; since: when it got its GPUs
+    part     job that runs -> its share of each of its GPUs, or its MIG slice
+    on       GPU -> the jobs that run on it, where it is not one job's alone
     cluster  nodes and types; free: what is free on them (`gpusim.policies.cluster_state.FreeGpus`)
     """
 
     def __init__(
-        self, cluster: ClusterSpec, jobs: Sequence[ArrivingJob], rates: Sequence[Mapping[str, float]], steps: Sequence[float]
-    ) -> None:
+        self, cluster: ClusterSpec, jobs: Sequence[ArrivingJob], rates: Sequence[Mapping[str, float]], steps: Sequence[float],
+        tables: JobRates | None = None,
+    ) -> None:  # fmt: skip
         self.now = 0.0
         self.waiting: dict[int, None] = {}
         self.running: dict[int, tuple[int, ...]] = {}
         self.started: dict[int, float] = {}
         self.since: dict[int, float] = {}
+        self.part: dict[int, Part] = {}
+        self.on: dict[int, list[int]] = {}
+        self.later = math.inf
         self.cluster, self.free = cluster, FreeGpus(cluster)
-        self._jobs, self._rates, self._steps = jobs, rates, steps
+        self._jobs, self._rates, self._steps, self._tables = jobs, rates, steps, tables or JobRates()
         self._kinds: dict[tuple[tuple[str, float], ...], list[str]] = {}
 
     def job(self, job: int) -> ArrivingJob:
@@ -45,6 +52,15 @@ class ClusterView:
     def seconds(self, job: int) -> float:
         """That it needs from its last stop on, or from its start, on its fastest GPUs."""
         return (self._jobs[job].work - self._steps[job]) / self._rates[job][self.kinds(job)[0]]
+
+    def ask_at(self, when: float) -> None:
+        """Ask again at this time, s, though no job comes or ends; the earliest of several counts."""
+        if when > self.now:
+            self.later = min(self.later, when)
+
+    def speeds(self, kind: str, there: Sequence[tuple[int, Part]]) -> tuple[float, ...]:
+        """Of jobs that would share a GPU of this type, each with a part of it: their speeds over those alone on whole ones."""
+        return self._tables.beside(kind, [(self._jobs[job], part) for job, part in there])
 
     def place(self, job: int, rule: str = "best") -> tuple[int, ...]:
         """GPUs that are free for it now, on its fastest type that has some; (): there are none.

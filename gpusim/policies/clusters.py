@@ -5,9 +5,11 @@ A scheduler is an object with one of two verbs.
     shares(view) -> {(job,): {"v100": 0.5, ...}, (a, b): {...}}
         the share of time that a job, or two on the same GPUs, is to have on each type of GPU; the engine divides time into
         rounds (`gpusim.engine.cluster.rounds`) and asks when jobs have come or gone
-    place(view) -> (job, gpus) | (job, ()) | None
+    place(view) -> (job, gpus) | (job, gpus, part) | (job, ()) | None
         one decision, asked again until it is None: start this job on these GPUs, or stop it (`gpusim.engine.cluster.events`).
-        Asked whenever a job comes or ends; `arrived(view, job)` and `left(view, job)` are called before, where it has them.
+        `part` is the share of each GPU (0.5) or the MIG slice ("3g.40gb") that it is to have, in place of the share that the
+        trace says; of a job that runs there: from now on.  Asked whenever a job comes or ends, and at the times that it says to
+        `view.ask_at`; `arrived(view, job)` and `left(view, job)` are called before, where it has them.
 
 A built-in is one file `policies/jobs/<name>.py` with a function `<name>(**parameters)` that makes a scheduler, or
 `<name>(view, **parameters)`, which is `place` itself.
@@ -15,18 +17,23 @@ A built-in is one file `policies/jobs/<name>.py` with a function `<name>(**param
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
+from gpusim.base.errors import GpusimError
+
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 Together = tuple[int, ...]
 """A job by its number, or two that share GPUs, the lower number first."""
 Shares = Mapping[Together, Mapping[str, float]]
-Decision = tuple[int, Sequence[int]] | None
+Part = float | str
+"""What a job has of each of its GPUs: a share of it, or a MIG slice by name."""
+Decision = tuple[int, Sequence[int]] | tuple[int, Sequence[int], Part] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +47,8 @@ class ArrivingJob:
     gpus      that it wants, all at once; share: of each, 1 unless `gpus` is 1
     sized     the number of GPUs that the rates are of; 0: as `gpus`
     memory    bytes of each GPU; host: bytes of the node, cpus: of the node; 0: not known
+    peak      bytes of each GPU that it takes in truth, where that is more than `memory`
+    timed     whether `work` is in s alone on the fastest type of GPU although it has a model
     types     of GPU that it may run on; empty: all
     weight    of its share; priority: the higher goes first
     deadline  s after its arrival
@@ -54,6 +63,8 @@ class ArrivingJob:
     share: float = 1.0
     sized: int = 0
     memory: float = 0.0
+    peak: float = 0.0
+    timed: bool = False
     host: float = 0.0
     cpus: float = 0.0
     types: tuple[str, ...] = ()
@@ -115,6 +126,29 @@ class JobRates:
     def pair(self, a: ArrivingJob, b: ArrivingJob, kind: str) -> tuple[float, float] | None:
         """Of two jobs on the same GPUs; None where the table does not say."""
         return self.packed.get((kind, a.model, b.model, a.sized or a.gpus))
+
+
+    def beside(self, kind: str, there: Sequence[tuple[ArrivingJob, Part]]) -> tuple[float, ...]:
+        """Speeds of jobs on one GPU, each with a part of it, over their speeds alone on a whole one.
+
+        Jobs without a model do as the trace says.  Where the table has rates of pairs, two share by these whatever their parts.
+        Raises GpusimError for what the table does not say.
+        """
+        modelled = [job for job, _ in there if job.model]
+        if any(isinstance(part, str) for _, part in there):
+            said = "a table of rates says nothing of MIG slices"
+            raise GpusimError(said, hint="--rates 'island(sharing=mig)' simulates them")
+        if len(there) < 2 or not modelled or not self.packed:
+            return (1.0,) * len(there)
+        if len(there) > 2 or len(modelled) < 2:
+            names = ", ".join(job.name for job, _ in there)
+            raise GpusimError(f"the table has rates of two models on one {kind}, not of {names}", there[0][0].where)
+        found = self.pair(there[0][0], there[1][0], kind)
+        if found is None:
+            one, two = modelled
+            said = f"the table has no rates of '{one.model}' and '{two.model}' together on {one.gpus} {kind} each"
+            raise GpusimError(said, one.where, "leave the type of GPU or the job out, or add the row")
+        return tuple(rate / (self.of(job, kind) or math.inf) for job, rate in zip(modelled, found, strict=True))
 
 
 class ShareView:

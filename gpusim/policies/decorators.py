@@ -152,7 +152,8 @@ def jobs(*, name: str = "", source: str = "") -> Callable[[T], T]: ...
 def jobs(target: T | None = None, *, name: str = "", source: str = "") -> Any:
     """Which jobs of a cluster run on which GPUs: a function `place(view, parameter=default, ...)`, or a class with a verb.
 
-    place(view)   one decision: (job, GPUs) starts a job, (job, ()) stops it, None: nothing more now
+    place(view)   one decision: (job, GPUs) starts a job, (job, GPUs, 0.5) on part of them, (job, ()) stops it, None: nothing
+                  more now
     shares(view)  instead of it: {(job,): {type of GPU: share of time}}, in rounds
 
     view  a `gpusim.policies.cluster_view.ClusterView`, or a `gpusim.policies.clusters.ShareView`; docs/cluster.md has an

@@ -43,19 +43,28 @@ def draw(found: ClusterAnswer) -> Figure:
     look = looks(run.scheduler for run in runs)
     _completion(left, runs, {name: each.colour for name, each in look.items()})
     _in_use(right, runs, {name: each.colour for name, each in look.items()})
-    spec = found.study.spec
-    question = f"When do {len(found.study.jobs):,} jobs end on {Path(spec.gpus).name if '.csv' in spec.gpus else spec.gpus}?"
-    if found.goal:
-        question = f"How many nodes keep {found.goal}?"
-        named = zip(runs, found.nodes, strict=True)
-        said = "GPUs: " + ", ".join(f"{run.scheduler} {run.cluster.gpus} ({nodes} nodes)" for run, nodes in named)
-    else:
-        means = {run.scheduler: float(np.nanmean(run.taken)) for run in runs}
-        best = min(means, key=lambda name: means[name])
-        order = sorted(means, key=lambda name: (name != best, name))
-        said = "Mean time from arrival to end: " + ", ".join(f"{_said(means[name])} with {name}" for name in order)
-    headline(figure, question, said + ".", strip=left.get_legend_handles_labels()[0])
+    headline(figure, question(found), sentence(found), strip=left.get_legend_handles_labels()[0])
     return figure
+
+
+def question(found: ClusterAnswer) -> str:
+    """What was asked."""
+    gpus = found.study.spec.gpus
+    if found.goal:
+        return f"How many nodes keep {found.goal}?"
+    return f"When do {len(found.study.jobs):,} jobs end on {Path(gpus).name if '.csv' in gpus else gpus}?"
+
+
+def sentence(found: ClusterAnswer) -> str:
+    """The answer, the best scheduler first."""
+    runs = [each.outcome for each in found.runs]
+    if found.goal:
+        named = zip(runs, found.nodes, strict=True)
+        return "GPUs: " + ", ".join(f"{run.scheduler} {run.cluster.gpus} ({nodes} nodes)" for run, nodes in named) + "."
+    means = {run.scheduler: float(np.nanmean(run.taken)) for run in runs}
+    best = min(means, key=lambda name: means[name])
+    order = sorted(means, key=lambda name: (name != best, name))
+    return "Mean time from arrival to end: " + ", ".join(f"{_said(means[name])} with {name}" for name in order) + "."
 
 
 def _completion(panel: Axes, runs: list[ClusterOutcome], colours: dict[str, str]) -> None:

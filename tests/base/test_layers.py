@@ -49,6 +49,7 @@ AT_FIRST_USE = {
     "experiment/warm.py": "start-up: what it compiles",
     "machine/serving/tables.py": "pyarrow is an extra",
     "policies/registry.py": "start-up: numba",
+    "policies/cones.py": "ECOS is an extra",
     "programs/record/__init__.py": "PyTorch is an extra",
     "programs/record/processes.py": "PyTorch is an extra",
     "programs/transforms/registry.py": "start-up: numpy",

@@ -75,3 +75,14 @@ def test_cutting_anew_leaves_what_stays_and_needs_idle_slices() -> None:
     assert mig.changes(GPU, ["3g.40gb"] * 2, ["3g.40gb", "2g.20gb", "1g.10gb"], busy=[0]) == ([1], [1, 2])
     with pytest.raises(GpusimError, match=r"slice 1 \(3g.40gb\) of 'a100-sxm4-80gb' cannot be taken away while a program runs"):
         mig.changes(GPU, ["3g.40gb"] * 2, ["3g.40gb", "2g.20gb", "1g.10gb"], busy=[1])
+
+
+def test_a_slice_goes_where_most_places_are_left() -> None:
+    gpu = "a100-sxm4-80gb"
+    assert mig.beside(gpu, [], "3g.40gb") == 4  # at 0 it would take the place of 4g.40gb
+    assert mig.beside(gpu, [("3g.40gb", 4)], "4g.40gb") == 0
+    assert mig.beside(gpu, [("4g.40gb", 0)], "3g.40gb") == 4
+    assert mig.beside(gpu, [("3g.40gb", 0)], "4g.40gb") is None  # slices do not move
+    assert mig.beside(gpu, [("4g.40gb", 0), ("3g.40gb", 4)], "1g.10gb") is None  # all sevenths are taken
+    with pytest.raises(ProfileError, match=r"does not offer the slice '3g\.5gb'"):
+        mig.beside(gpu, [], "3g.5gb")

@@ -16,6 +16,8 @@ from promql_parser import parse
 
 from gpusim.base.errors import ResultError
 from gpusim.results.monitoring.alerts import ALERTS
+from gpusim.results.monitoring.cluster_alerts import CLUSTER_ALERTS
+from gpusim.results.monitoring.cluster_families import CLUSTER_FAMILIES
 from gpusim.results.monitoring.families import FAMILIES
 from gpusim.results.monitoring.family import IDENTITY
 from gpusim.show.monitoring import setup
@@ -77,10 +79,10 @@ def test_every_metric_has_a_panel_and_every_panel_a_place_of_its_own() -> None:
     assert len(cells) == len(set(cells)) and max(x for x, _ in cells) < 24
 
 
-@pytest.mark.parametrize("query", [q.promql for q in QUERIES] + [alert.promql for alert in ALERTS])
+@pytest.mark.parametrize("query", [q.promql for q in QUERIES] + [alert.promql for alert in (*ALERTS, *CLUSTER_ALERTS)])
 def test_queries_parse_and_choose_by_labels_that_there_are(query: str) -> None:
     parse(plain(query))
-    by_sample = {family.sample: family for family in FAMILIES.values()}
+    by_sample = {family.sample: family for family in (*FAMILIES.values(), *CLUSTER_FAMILIES.values())}
     for name, labels in selectors(query):
         known = {"alertname", "alertstate", *IDENTITY} if name == "ALERTS" else {*IDENTITY, *by_sample[name].labels}
         assert labels <= known, (name, labels - known)
@@ -100,7 +102,7 @@ def test_variables_are_labels_that_every_sample_has() -> None:
 
 def test_every_alert_has_a_rule_and_a_unit_test_of_both_answers() -> None:
     made = [rule["alert"] for group in rules()["groups"] for rule in group["rules"]]
-    assert made == [alert.name for alert in ALERTS] and set(CASES) == set(made)
+    assert made == [alert.name for alert in (*ALERTS, *CLUSTER_ALERTS)] and set(CASES) == set(made)
 
 
 def test_the_compose_file_is_of_the_specification(folder: Path) -> None:
@@ -127,7 +129,7 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
 @pytest.mark.oracle
 def test_promtool_takes_the_rules_their_tests_and_the_configuration(folder: Path) -> None:
     at = folder / "prometheus"
-    assert f"{len(ALERTS)} rules found" in promtool("check", "rules", at / RULES)
+    assert f"{len(ALERTS) + len(CLUSTER_ALERTS)} rules found" in promtool("check", "rules", at / RULES)
     assert "SUCCESS" in promtool("check", "config", at / "prometheus.yml")
     assert "SUCCESS" in promtool("test", "rules", at / TESTS)
 

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,18 +22,19 @@ if TYPE_CHECKING:
 
 
 def verb(
-    question: Annotated[str, typer.Argument(metavar="[QUESTION]", help="A YAML file, or one that ships: how_many_gpus.")] = "",
+    question: Annotated[str, typer.Argument(metavar="[QUESTION]", help="A YAML file, or how_many_gpus, shared_gpus.")] = "",
     *,
     gpus: Annotated[str, typer.Option(help="Nodes: '16 x 8 v100', '8 v100, 4 p100', a CSV; '? x 8 v100': the fewest.")] = "",
     arrivals: Annotated[str, typer.Option(help="A trace (.trace, .csv), or poisson, diurnal, bursts, like(jobs=1000).")] = "",
     scheduler: Annotated[list[str] | None, typer.Option(help="A policy of kind jobs; default: first_come. Repeatable.")] = None,
-    rates: Annotated[str, typer.Option(help="Steps a second by model and GPU, alone and together: Gavel's JSON.")] = "",
+    rates: Annotated[str, typer.Option(help="Steps a second: Gavel's JSON; or island(sharing=mps): simulated.")] = "",
     round: Annotated[str, typer.Option(help="Length of a round, where the scheduler answers shares of time.")] = "360 s",
     restart: Annotated[str, typer.Option(help="Time that a job which was stopped needs before it goes on.")] = "0 s",
     goal: Annotated[str, typer.Option(help="For '?': 'wait p90 1 h', 'jct mean 5 h', 'missed 0.01'.")] = "",
     seed: Annotated[int, typer.Option(help="Of the order of GPU types in rounds.", min=0)] = 0,
     use: Use = None,
-    out: Annotated[Path | None, output("A folder for cluster.json, jobs.csv and a figure.")] = None,
+    metrics: Annotated[Path | None, typer.Option(help="A file for the metrics over time, as OpenMetrics text.")] = None,
+    out: Annotated[Path | None, output("A folder for cluster.json, jobs.csv, a figure and a page.")] = None,
     json: Json = False,
 ) -> None:
     """When jobs that arrive at a cluster end, by scheduler, and how many GPUs they need."""
@@ -55,10 +56,16 @@ def verb(
         emit_json(found.values())
     else:
         _show(found)
-    if out is not None:
-        from gpusim.show.cluster import save_answer
+    if metrics is not None:
+        from gpusim.base.files import write_text
+        from gpusim.show.monitoring.cluster_metrics import text
 
-        written = save_answer(found, out)
+        write_text(metrics, "".join(text(found)))
+    if out is not None:
+        from gpusim.show.cluster import save_answer, sentence
+        from gpusim.show.page.cluster import write_cluster_page
+
+        written = [*save_answer(found, out), write_cluster_page(found, sentence(found), _rows(found), out)]
         if not json:
             typer.echo(f"{out}: {', '.join(path.name for path in written)}")
 
@@ -70,20 +77,27 @@ _COLUMNS = {
 
 
 def _show(found: ClusterAnswer) -> None:
-    study, values = found.study, found.values()
+    study = found.study
     typer.echo(f"{len(study.jobs):,} jobs on {study.spec.gpus}" + (f", goal: {found.goal}" if found.goal else ""))
+    rows = _rows(found)
+    emit(rows, columns=list(dict.fromkeys(name for row in rows for name in row)))
+
+
+def _rows(found: ClusterAnswer) -> list[dict[str, Any]]:
     rows = []
-    for row in values["schedulers"]:
+    for row in found.values()["schedulers"]:
         shown = {"scheduler": row["scheduler"]} | ({"nodes": row["nodes"]} if found.nodes else {}) | {"GPUs": row["gpus"]}
         shown |= {said: _time(row[name]) for said, name in _COLUMNS.items()}
         shown |= {"in use": _share(row.get("utilisation")), "idle": _share(row.get("idle")), "apart": _share(row.get("apart"))}
         shown |= {"unfair": f"{row['unfairness_mean']:.3g}", "stops": row["stops"]}
+        if row.get("out_of_memory"):
+            shown["out of memory"] = _share(row["out_of_memory"])
         if "missed" in row:
             shown["missed"] = _share(row["missed"])
         if row["ended"] < row["jobs"]:
             shown["never ended"] = row["jobs"] - row["ended"]
         rows.append(shown)
-    emit(rows, columns=list(dict.fromkeys(name for row in rows for name in row)))
+    return rows
 
 
 def _share(value: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gpusim.base.errors import GpusimError
 from gpusim.policies.cluster_view import ClusterView
@@ -34,6 +35,11 @@ def checked_rates(jobs: Sequence[ArrivingJob], cluster: ClusterSpec, rates: JobR
                 raise GpusimError(said, job.where, "leave the type of GPU or the job out, or add the row")
             mine[kind] = rate
         if not any(rate > 0.0 and counts[kind] >= job.gpus for kind, rate in mine.items()):
+            large = [kind for kind, rate in mine.items() if not rate and (not job.types or kind in job.types)]
+            if any(counts[kind] >= job.gpus for kind in large):
+                where = " or ".join(large)
+                said = f"{name} makes no steps of '{job.model}' on {where}: its memory is too small, or the table has 0"
+                raise GpusimError(said, job.where, "a larger GPU, or a trace without the job")
             has = ", ".join(f"{count} {kind}" for kind, count in counts.items() if not job.types or kind in job.types)
             said = f"{name} wants {job.gpus} GPUs of one type; the cluster has {has or 'none that it may run on'}"
             raise GpusimError(said, job.where, "a larger cluster, or a trace without the job")
@@ -44,7 +50,7 @@ def checked_rates(jobs: Sequence[ArrivingJob], cluster: ClusterSpec, rates: JobR
 def checked_whole(jobs: Sequence[ArrivingJob]) -> None:
     """Raises GpusimError for what rounds do not count: parts of a GPU, memory, processors."""
     for number, job in enumerate(jobs):
-        if job.share != 1.0 or job.memory or job.host or job.cpus:
+        if job.share != 1.0 or job.memory or job.peak or job.host or job.cpus:
             said = f"{job.name or number} asks for a part of a GPU, for memory or processors, which rounds do not count"
             raise GpusimError(said, job.where, "a scheduler with places: first_come, best_fit")
 
@@ -54,6 +60,8 @@ def checked_places(jobs: Sequence[ArrivingJob], view: ClusterView) -> None:
     known: set[tuple[object, ...]] = set()
     for number, job in enumerate(jobs):
         kinds = view.kinds(number)
+        if job.peak > job.memory:
+            job = replace(job, memory=job.peak)
         key = (job.gpus, job.share, job.memory, job.host, job.cpus, *kinds)
         if key in known:
             continue

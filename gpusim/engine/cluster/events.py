@@ -1,6 +1,8 @@
 """A cluster from event to event: a job comes or ends, and a policy starts and stops jobs until it has nothing more to say.
 
-A job has its GPUs alone, or the share of one that it asks for, and then makes the steps that its rate says.
+A job has its GPUs alone and makes the steps that its rate says; or it has a share of them or a MIG slice, and is as fast as its
+rates say beside those that are there.  A job that takes more memory than it said, and more than its GPU has beside the others,
+fails as it starts: it waits again, and from then on it and those beside it count with what they take.
 """
 
 from __future__ import annotations
@@ -9,16 +11,19 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from gpusim.base.errors import GpusimError
+from gpusim.engine.cluster.beside import SharedGpus, is_whole
 from gpusim.engine.cluster.checked import checked_places, checked_rates
 from gpusim.engine.cluster.outcome import ClusterOutcome, PlacedJobs
+from gpusim.machine import mig
 from gpusim.policies.cluster_state import WHOLE, parts_of
 from gpusim.policies.cluster_view import ClusterView
-from gpusim.policies.clusters import ArrivingJob, ClusterSpec, JobRates
+from gpusim.policies.clusters import ArrivingJob, ClusterSpec, JobRates, Part
 
 _Class = tuple[int, int, float, float, float, tuple[str, ...]]
 
@@ -34,17 +39,23 @@ class EventRun:
         self, jobs: Sequence[ArrivingJob], cluster: ClusterSpec, rates: JobRates, scheduler: Any, *, name: str = "",
         restart: float = 0.0, error: Callable[[str], GpusimError] = GpusimError,
     ) -> None:  # fmt: skip
-        self.jobs, self.cluster, self.scheduler, self.name, self.error = tuple(jobs), cluster, scheduler, name, error
+        self.jobs, self.cluster, self.scheduler, self.name, self.error = list(jobs), cluster, scheduler, name, error
         self.restart = restart
         self.rates = checked_rates(jobs, cluster, rates)
         many = len(jobs)
         self.steps = [0.0] * many
-        self.view = ClusterView(cluster, self.jobs, self.rates, self.steps)
+        self.view = ClusterView(cluster, self.jobs, self.rates, self.steps, rates)
+        self.shared = SharedGpus(self.view, rates)
+        self.speed = [0.0] * many  # steps/s of jobs that run
+        self.counted = [0.0] * many  # up to when `steps` holds
         checked_places(self.jobs, self.view)
         self.first, self.end = [math.nan] * many, [math.nan] * many
-        self.starts: list[int] = [0] * many  # how often each has begun
+        self.starts: list[int] = [0] * many  # how often each has begun, or changed its speed
+        self.began = [False] * many
         self.ends: list[tuple[float, int, int]] = []  # (when, job, its which start)
         self.next, self.left, self.stops, self.asked = 0, many, 0, 0
+        self.begun, self.peaks = 0, any(job.peak > job.memory for job in jobs)
+        self.memory_failures: list[float] = []  # when
         self.busy = 0  # thousandths
         self.worked = 0.0  # s of GPUs
         self.wants: Counter[_Class] = Counter()
@@ -63,13 +74,15 @@ class EventRun:
             while self.ends and self.starts[self.ends[0][1]] != self.ends[0][2]:
                 heapq.heappop(self.ends)
             arrival = jobs[self.next].arrival if self.next < len(jobs) else math.inf
-            at = min(arrival, self.ends[0][0] if self.ends else math.inf)
+            at = min(arrival, self.ends[0][0] if self.ends else math.inf, view.later)
             if at == math.inf:
                 names = ", ".join(jobs[job].name or str(job) for job in list(view.waiting)[:3])
                 raise self.error(f"leaves {names} without GPUs for good, at {view.now:.0f} s")
             if at > until:
                 return False
             view.now = at
+            if view.later <= at:
+                view.later = math.inf
             while self.ends and self.ends[0][0] <= at:
                 _, job, which = heapq.heappop(self.ends)
                 if self.starts[job] == which:
@@ -96,72 +109,158 @@ class EventRun:
         """Carries out one decision after the other."""
         decided, most = 0, 4 * (len(self.view.waiting) + len(self.view.running)) + 100
         while (self.view.waiting or self.view.running) and (made := self.scheduler.place(self.view)) is not None:
-            job, gpus = self._decision(made)
-            if gpus:
-                self._start(job, gpus)
-            else:
+            job, gpus, part = self._decision(made)
+            if not gpus:
                 self._stop(job)
+            elif job in self.view.running:
+                self._resize(job, part)
+            else:
+                self._start(job, gpus, part)
             decided += 1
             if decided > most:
                 raise self.error(f"starts and stops jobs without end at {self.view.now:.0f} s")
         self.asked += decided + 1
 
-    def _decision(self, made: Any) -> tuple[int, tuple[int, ...]]:
+    def _decision(self, made: Any) -> tuple[int, tuple[int, ...], Part]:
         try:
-            job, gpus = made
+            job, gpus, *more = made
             job, gpus = int(job), tuple(int(gpu) for gpu in gpus)
+            part = None if not more else more[0] if isinstance(more[0], str) else float(more[0])
         except (TypeError, ValueError):
-            raise self.error(f"answers {made!r}, not (job, GPUs), (job, ()) or None") from None
+            raise self.error(f"answers {made!r}, not (job, GPUs), (job, GPUs, part), (job, ()) or None") from None
+        view = self.view
         name = self.jobs[job].name or f"job {job}" if 0 <= job < len(self.jobs) else f"job {job}"
-        if gpus and job not in self.view.waiting:
-            raise self.error(f"starts {name}, which {'runs already' if job in self.view.running else 'does not wait'}")
-        if not gpus and job not in self.view.running:
+        if not gpus and job not in view.running:
             raise self.error(f"stops {name}, which does not run")
-        if gpus and (reason := self.view.free.why_not(self.jobs[job], gpus)):
+        if not gpus:
+            return job, gpus, 1.0
+        if job in view.running and (part is None or gpus != view.running[job]):
+            raise self.error(f"starts {name}, which runs already")
+        if job not in view.running and job not in view.waiting:
+            raise self.error(f"starts {name}, which does not wait")
+        if job in view.running:
+            view.free.take(self.jobs[job], gpus, 1, view.part[job])
+        reason = view.free.why_not(self.jobs[job], gpus, part)
+        if job in view.running:
+            view.free.take(self.jobs[job], gpus, -1, view.part[job])
+        if reason:
             raise self.error(f"puts {name} on {reason}")
-        if gpus and self.rates[job][self.view.free.kind_of[gpus[0]]] <= 0.0:
-            raise self.error(f"puts {name} on {self.view.free.kind_of[gpus[0]]}, where it cannot run")
-        return job, gpus
+        if part is not None and part != self.jobs[job].share and not self.jobs[job].model:
+            raise self.error(f"puts {name} on {part} of GPU {gpus[0]}, and nothing says how fast it is there")
+        if self.rates[job][view.free.kind_of[gpus[0]]] <= 0.0:
+            raise self.error(f"puts {name} on {view.free.kind_of[gpus[0]]}, where it cannot run")
+        return job, gpus, self.jobs[job].share if part is None else part
 
-    def _start(self, job: int, gpus: tuple[int, ...]) -> None:
+    def _start(self, job: int, gpus: tuple[int, ...], part: Part) -> None:
         view, said, now = self.view, self.jobs[job], self.view.now
         del view.waiting[job]
         wanted = self._class(job)
         self.wants[wanted] -= 1
         if not self.wants[wanted]:
             del self.wants[wanted]
-        view.free.take(said, gpus)
-        self.busy += parts_of(said) * len(gpus)
-        rate = self.rates[job][view.free.kind_of[gpus[0]]]
-        begins = now + (self.restart if self.starts[job] else 0.0)
-        self.starts[job] += 1
+        begins = now + (self.restart if self.began[job] else 0.0)
+        self.began[job] = True
+        self.begun += 1
         view.running[job], view.started[job], view.since[job] = gpus, begins, now
-        heapq.heappush(self.ends, (begins + (said.work - self.steps[job]) / rate, job, self.starts[job]))
         if math.isnan(self.first[job]):
             self.first[job] = now
+        self._have(job, part)
+        if self.peaks and self._too_much(job):
+            self.memory_failures.append(now)
+            for other in {each for gpu in gpus for each in view.on.get(gpu, ())} - {job}:
+                self._now_known(other)
+            self.jobs[job] = replace(said, memory=max(said.memory, said.peak))
+            self._stop(job, said)
 
-    def _release(self, job: int) -> tuple[int, ...]:
+    def _have(self, job: int, part: Part) -> None:
+        """The job has this part of its GPUs from now on."""
         view, said = self.view, self.jobs[job]
-        gpus = view.running.pop(job)
-        view.free.take(said, gpus, 1)
-        self.busy -= parts_of(said) * len(gpus)
-        self.worked += (view.now - view.since.pop(job)) * len(gpus) * said.share
-        return gpus
+        gpus = view.running[job]
+        view.free.take(said, gpus, -1, part)
+        view.part[job] = part
+        self.busy += parts_of(said, part) * len(gpus)
+        self.counted[job] = max(view.now, view.started[job])
+        others = () if is_whole(part) else self.shared.enter(job, gpus)
+        for each in (*others, job):
+            self._go(each)
 
-    def _stop(self, job: int) -> None:
+    def _now_known(self, job: int) -> None:
+        """What a job that runs takes in truth counts from now on."""
+        view, said = self.view, self.jobs[job]
+        if said.peak > said.memory and not isinstance(view.part[job], str):
+            view.free.take(said, view.running[job], 1, view.part[job])
+            self.jobs[job] = replace(said, memory=said.peak)
+            view.free.take(self.jobs[job], view.running[job], -1, view.part[job])
+
+    def _too_much(self, job: int) -> bool:
+        """Whether the jobs on a GPU of this one, or it alone on its slice, take more memory in truth than there is."""
+        view, part = self.view, self.view.part[job]
+        if isinstance(part, str):
+            room = mig.find(view.free.kind_of[view.running[job][0]], part).memory or 0
+            return max(self.jobs[job].memory, self.jobs[job].peak) > room
+        for gpu in view.running[job]:
+            there = [self.jobs[each] for each in view.on.get(gpu, [job])]
+            if sum(max(each.memory, each.peak) for each in there) > view.free.all_memory[gpu]:
+                return True
+        return False
+
+    def _go(self, job: int) -> None:
+        """Counts its steps so far, and says when it ends at the speed that it has now."""
         view = self.view
-        gpus, begun = self._release(job), view.started.pop(job)
-        kind = view.free.kind_of[gpus[0]]
-        self.steps[job] += max(view.now - begun, 0.0) * self.rates[job][kind]
-        self.starts[job] += 1  # the end that is on the heap is no longer one
-        self.stops += 1
-        self.placed.append(PlacedJobs((job,), kind, gpus, begun, view.now))
+        if view.now > self.counted[job]:
+            self.steps[job] += (view.now - self.counted[job]) * self.speed[job]
+            self.counted[job] = view.now
+        rate = self.rates[job][view.free.kind_of[view.running[job][0]]] * self.shared.speed(job)
+        self.speed[job] = rate
+        self.starts[job] += 1
+        if rate > 0.0:
+            left = max(self.jobs[job].work - self.steps[job], 0.0)
+            heapq.heappush(self.ends, (self.counted[job] + left / rate, job, self.starts[job]))
+
+    def _resize(self, job: int, part: Part) -> None:
+        """Another part of the same GPUs."""
+        self._row(job)
+        self._give(job, self.jobs[job])
+        self.view.since[job] = self.view.now
+        self._have(job, part)
+
+    def _give(self, job: int, said: ArrivingJob) -> None:
+        """Counts its steps, and takes its part away; others on the GPUs go on faster."""
+        view = self.view
+        gpus, part = view.running[job], view.part[job]
+        if view.now > self.counted[job]:
+            self.steps[job] += (view.now - self.counted[job]) * self.speed[job]
+            self.counted[job] = view.now
+        view.free.take(said, gpus, 1, part)
+        self.busy -= parts_of(said, part) * len(gpus)
+        self.worked += (view.now - view.since[job]) * len(gpus) * parts_of(said, part) / WHOLE
+        for other in () if is_whole(part) else self.shared.leave(job, gpus):
+            self._go(other)
+
+    def _row(self, job: int) -> None:
+        """It had its GPUs until now."""
+        view = self.view
+        gpus = view.running[job]
+        together = tuple(sorted(view.on.get(gpus[0], (job,))))
+        since = min(max(view.since[job], view.started[job]), view.now)
+        self.placed.append(PlacedJobs((job,), view.free.kind_of[gpus[0]], gpus, since, view.now, view.part[job], together))
+
+    def _end(self, job: int, said: ArrivingJob) -> None:
+        view = self.view
+        self._row(job)
+        self._give(job, said)
+        del view.running[job], view.started[job], view.since[job], view.part[job]
+        self.starts[job] += 1  # an end that is on the heap is no longer one
+
+    def _stop(self, job: int, said: ArrivingJob | None = None) -> None:
+        """said: how it was when it started."""
+        self._end(job, said or self.jobs[job])
+        self.stops += said is None
         self._wait(job)
 
     def _finish(self, job: int) -> None:
         view = self.view
-        gpus, begun = self._release(job), view.started.pop(job)
-        self.placed.append(PlacedJobs((job,), view.free.kind_of[gpus[0]], gpus, begun, view.now))
+        self._end(job, self.jobs[job])
         self.end[job], self.steps[job] = view.now, self.jobs[job].work
         self.left -= 1
         if self._left is not None:
@@ -187,7 +286,8 @@ class EventRun:
         """What came of it."""
         at, busy, waiting, idle, apart = (np.array(column) for column in zip(*self.log, strict=True))
         return ClusterOutcome(
-            jobs=self.jobs, cluster=self.cluster, scheduler=self.name, first=np.array(self.first), end=np.array(self.end),
-            at=at, busy=busy, waiting=waiting, worked=self.worked, idle=idle, apart=apart, stops=self.stops,
-            placed=tuple(self.placed), counts={"decisions": self.asked},
+            jobs=tuple(self.jobs), cluster=self.cluster, scheduler=self.name, first=np.array(self.first),
+            end=np.array(self.end), at=at, busy=busy, waiting=waiting, worked=self.worked, idle=idle, apart=apart,
+            stops=self.stops, placed=tuple(self.placed), counts={"decisions": self.asked}, begun=self.begun,
+            memory_failures=tuple(self.memory_failures),
         )  # fmt: skip

@@ -16,6 +16,9 @@ def measures(run: ClusterOutcome, rates: JobRates) -> dict[str, float]:
     jct, wait    mean and percentiles of the time from arrival to end, and to the first run, of jobs that ended
     makespan_s   from the first arrival to the last end
     utilisation  of the time of all GPUs, the share in which jobs had them; memory_, host_utilisation: of their bytes
+    work_done    the work of jobs that ended, in the time of GPUs that it takes alone on the fastest type, over the time of all
+                 GPUs: above `utilisation` where sharing pays
+    out_of_memory  share of the starts that found less memory than the job takes in truth
     idle         of the time of all GPUs, the share in which they were free though enough for a job that waited
     apart        of it, where none of these jobs found a place since free GPUs lay apart: fragmentation
     slowdown     mean time over the time alone on the fastest GPUs of the cluster
@@ -41,6 +44,11 @@ def measures(run: ClusterOutcome, rates: JobRates) -> dict[str, float]:
         found["utilisation"] = run.worked / span / run.cluster.gpus
         found |= _memory(run, span)
     alone = _alone(run, rates)
+    parts = np.array([job.gpus * job.share for job in run.jobs])
+    if span > 0:
+        found["work_done"] = float(np.dot(alone[done], parts[done])) / span / run.cluster.gpus
+    if any(job.peak for job in run.jobs) and run.begun:
+        found["out_of_memory"] = len(run.memory_failures) / run.begun
     found["slowdown"] = float(np.mean(taken[done] / alone[done])) if done.any() else np.nan
     found |= _fairness(run, alone, done)
     limits = np.array([job.deadline for job in run.jobs])

@@ -6,18 +6,24 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpusim.policies.clusters import F64, I64, ArrivingJob, ClusterSpec
+from gpusim.policies.clusters import F64, I64, ArrivingJob, ClusterSpec, Part
 
 
 @dataclass(frozen=True)
 class PlacedJobs:
-    """Jobs that ran together on the same GPUs for a while; GPUs by number, of one type."""
+    """Jobs that ran together on the same GPUs for a while; GPUs by number, of one type.
+
+    part   what they had of each of them: a share, or a MIG slice
+    there  jobs on the first of them at the end, where that was shared
+    """
 
     jobs: tuple[int, ...]
     kind: str
     gpus: tuple[int, ...]
     start: float
     end: float
+    part: Part = 1.0
+    there: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +38,7 @@ class ClusterOutcome:
                  where no such job finds a place, since they lie apart; None: rounds, which know no places
     worked       s of GPUs that jobs had
     stops        how often a job that ran had to leave before its end
+    begun        how often a job has started; memory_failures: when one found less memory than it takes, s
     counts       what a kind of engine counts besides
     """
 
@@ -47,6 +54,8 @@ class ClusterOutcome:
     idle: F64 | None = None
     apart: F64 | None = None
     stops: int = 0
+    begun: int = 0
+    memory_failures: tuple[float, ...] = ()
     placed: tuple[PlacedJobs, ...] = ()
     counts: dict[str, float] = field(default_factory=dict)
 

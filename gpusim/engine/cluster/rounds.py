@@ -83,7 +83,7 @@ class RoundRun:
         self.open: dict[Together, list[Any]] = {}  # type, GPUs, start, end so far, round
         self.log: list[tuple[float, float, int]] = []
         self.had = 0.0
-        self.kept = self.chances = self.stops = self.rounds = self.idle = 0
+        self.kept = self.chances = self.stops = self.rounds = self.idle = self.done = 0
 
     def advance(self, until: float = math.inf) -> bool:
         """All rounds that begin up to `until` s; whether the run has come to its end.
@@ -93,7 +93,7 @@ class RoundRun:
         while self.left:
             if self.now > until:
                 return False
-            before = self.left, self.next, self.now
+            before = self.left, self.next, self.done
             upcoming = self.jobs[self.next].arrival if self.next < len(self.jobs) else None
             if upcoming is None and not self.running:
                 self.last_reset = 0.0
@@ -103,7 +103,7 @@ class RoundRun:
                 self._arrive(self.next)
                 self.next += 1
             self._begin_round()
-            self.idle = 0 if (self.left, self.next, self.now) != before else self.idle + 1
+            self.idle = 0 if (self.left, self.next, self.done) != before else self.idle + 1
             if self.idle > IDLE:
                 names = ", ".join(self.jobs[job].name or str(job) for job in list(self.active)[:3])
                 raise self.error(f"leaves {names} without GPUs for good, at {self.now:.0f} s")
@@ -132,6 +132,7 @@ class RoundRun:
             for gpu in each.gpus:
                 self.worked[gpu] += took
             self.table.spend(each.jobs, each.kind, took)
+            self.done += 1
             done = []
             for job, steps in zip(each.jobs, each.steps, strict=True):
                 self.failed[job] = 0

@@ -11,7 +11,7 @@
         `rate` above 0: an hour, with the times drawn together or apart
 All: GPUs 1, 2, 4, 8 with probabilities 0.7, 0.1, 0.15, 0.05; 10^U(1.5, 3) minutes in four of five cases and
 10^U(3, 4) in the fifth: what Gavel's generator takes for Microsoft's Philly cluster (Narayanan et al., OSDI 2020).  `hours=H`:
-exponential with this mean instead; `gpus=N`: each wants N.
+exponential with this mean instead; `gpus=N`: each wants N; `programs=a|b`: each is one of these, and its time is that alone.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import numpy as np
 from gpusim.base.calls import split
 from gpusim.base.errors import GpusimError, suggest
 from gpusim.policies.clusters import F64, ArrivingJob
+from gpusim.programs.arrivals.gavel import read_trace
 from gpusim.programs.arrivals.own import read_times
 
 HOUR = 3600.0
@@ -46,6 +47,7 @@ def drawn(word: str, base: Path | None = None) -> list[ArrivingJob] | None:
         return None
     name, texts = split(word, "a way to draw jobs")
     file = texts.pop("file", "").strip("'\"")
+    programs = [each.strip() for each in texts.pop("programs", "").strip("'\"").split("|") if each.strip()]
     numbers = _EACH | _NUMBERS[name]
     for key, text in texts.items():
         if key not in numbers:
@@ -59,10 +61,16 @@ def drawn(word: str, base: Path | None = None) -> list[ArrivingJob] | None:
     if name == "like":
         if not file:
             raise GpusimError("like needs a trace", hint="like(file=trace.csv, jobs=1000)")
-        at = _like(read_times((base or Path()) / file), numbers, draws)
+        at = _like(_times((base or Path()) / file), numbers, draws)
     else:
         at = _TIMES[name](numbers, draws)
-    return _jobs(at, numbers, draws)
+    return _jobs(at, numbers, draws, programs)
+
+
+def _times(path: Path) -> list[float]:
+    if not path.is_file():
+        raise GpusimError(f"there is no trace '{path}'")
+    return [job.arrival for job in read_trace(path)] if path.suffix == ".trace" else read_times(path)
 
 
 def _check(name: str, numbers: Numbers) -> None:
@@ -120,7 +128,7 @@ def _like(times: list[float], numbers: Numbers, draws: np.random.Generator) -> F
     return at * (len(at) / at[-1] * HOUR / numbers["rate"]) if numbers["rate"] else at
 
 
-def _jobs(at: F64, numbers: Numbers, draws: np.random.Generator) -> list[ArrivingJob]:
+def _jobs(at: F64, numbers: Numbers, draws: np.random.Generator, programs: list[str]) -> list[ArrivingJob]:
     many = len(at)
     sizes = draws.choice(_SIZES, many, p=_CHANCES)
     if numbers["gpus"]:
@@ -129,7 +137,11 @@ def _jobs(at: F64, numbers: Numbers, draws: np.random.Generator) -> list[Arrivin
     minutes = 10.0 ** np.where(long, draws.uniform(3.0, 4.0, many), draws.uniform(1.5, 3.0, many))
     seconds = draws.exponential(numbers["hours"] * HOUR, many) if numbers["hours"] else 60.0 * minutes
     rows = zip(at.tolist(), sizes.tolist(), seconds.tolist(), strict=True)
-    return [ArrivingJob(name=f"job {i}", arrival=t, gpus=n, work=s) for i, (t, n, s) in enumerate(rows)]
+    models = [programs[i] for i in draws.integers(len(programs), size=many)] if programs else [""] * many
+    return [
+        ArrivingJob(name=f"job {i}", arrival=t, gpus=n, work=s, model=models[i], timed=bool(programs))
+        for i, (t, n, s) in enumerate(rows)
+    ]
 
 
 _TIMES: dict[str, Callable[[Numbers, np.random.Generator], F64]] = {"poisson": _poisson, "diurnal": _diurnal, "bursts": _bursts}

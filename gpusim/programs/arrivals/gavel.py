@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from gpusim.base.errors import GpusimError
 from gpusim.policies.clusters import ArrivingJob, JobRates
 
+Pair = tuple[str, str, str, int]
 _TYPE = re.compile(r"\('(.*)', (\d+)\)")
 
 
@@ -53,23 +56,52 @@ def _job(parts: list[str], where: str, number: int) -> ArrivingJob:
 
 def read_rates(path: Path) -> JobRates:
     """The table: {type of GPU: {"('model', GPUs)": {"null": steps/s alone, "('other', GPUs)": [its, the other's]}}}."""
+    alone: dict[tuple[str, str, int], float] = {}
+    rows: dict[tuple[str, str, int], dict[str, Any]] = {}
     try:
-        raw = json.loads(path.read_text("utf-8"))
-        alone: dict[tuple[str, str, int], float] = {}
-        packed: dict[tuple[str, str, str, int], tuple[float, float]] = {}
-        for kind, rows in raw.items():
-            for row, columns in rows.items():
+        for kind, table in json.loads(path.read_bytes()).items():
+            for row, columns in table.items():
                 model, gpus = _key(row)
-                for column, value in columns.items():
-                    if column == "null":
-                        alone[kind, model, gpus] = float(value)
-                    else:
-                        other, same = _key(column)
-                        if same == gpus:
-                            packed[kind, model, other, gpus] = float(value[0]), float(value[1])
+                if "null" in columns:
+                    alone[kind, model, gpus] = float(columns["null"])
+                if len(columns) > ("null" in columns):
+                    rows[kind, model, gpus] = columns
     except (ValueError, TypeError, AttributeError, IndexError) as error:
         raise GpusimError(f"it is no table of rates: {error}", str(path), "see docs/cluster.md") from None
-    return JobRates(alone, packed)
+    return JobRates(alone, _Pairs(rows, path))
+
+
+class _Pairs(Mapping[Pair, tuple[float, float]]):
+    """Rates of two together; a table has tens of thousands, of which a run needs few: each is read when it is asked for.
+
+    rows  (type of GPU, model, GPUs) -> what the table has in this row
+    """
+
+    def __init__(self, rows: Mapping[tuple[str, str, int], Mapping[str, Any]], path: Path) -> None:
+        self._rows, self._path = rows, path
+        self._known: dict[Pair, tuple[float, float]] = {}
+
+    def __getitem__(self, key: Pair) -> tuple[float, float]:
+        if (known := self._known.get(key)) is not None:
+            return known
+        kind, model, other, gpus = key
+        value = self._rows[kind, model, gpus][f"('{other}', {gpus})"]
+        try:
+            one, two = map(float, value)
+        except (ValueError, TypeError):
+            said = f"it is no table of rates: '{model}' beside '{other}' on {gpus} {kind} has {value!r}"
+            raise GpusimError(said, str(self._path), "see docs/cluster.md") from None
+        self._known[key] = one, two
+        return one, two
+
+    def __iter__(self) -> Iterator[Pair]:
+        for (kind, model, gpus), columns in self._rows.items():
+            for other, same in (_key(column) for column in columns if column != "null"):
+                if same == gpus:
+                    yield kind, model, other, gpus
+
+    def __len__(self) -> int:
+        return sum(len(columns) for columns in self._rows.values())
 
 
 @cache

@@ -1,8 +1,9 @@
 """Tables of jobs (CSV): one's own, and pods of Alibaba's GPU cluster of 2023; arrival times of Azure's requests.
 
 One's own has a job a row, in columns of any order: arrival_s, and seconds (alone, on any GPU) or steps with a model whose rates
-a table has; gpus, share (of one GPU), memory_gib (of each GPU), host_gib, cpus, types (v100|a100), priority, weight, deadline_s
-(after the arrival), name.  What is left out is 1 GPU, nothing known, no deadline.
+a table has, or which is a program; gpus, share (of one GPU), memory_gib (of each GPU), peak_gib (what it takes in truth),
+host_gib, cpus, types (v100|a100), priority, weight, deadline_s (after the arrival), name.  Seconds with a model are those alone
+on the fastest type.  What is left out is 1 GPU, nothing known, no deadline.
 
 A pod of Alibaba's (github.com/alibaba/clusterdata, cluster-trace-gpu-v2023) takes its GPUs from `scheduled_time` to
 `deletion_time`; it arrives at `creation_time`.  Pods without a GPU, and those that were never scheduled, are left out.
@@ -22,8 +23,8 @@ from gpusim.policies.clusters import ArrivingJob
 
 GIB = 2.0**30
 _COLUMNS = (
-    "name", "arrival_s", "seconds", "steps", "model", "gpus", "share", "memory_gib", "host_gib", "cpus", "types", "priority",
-    "weight", "deadline_s",
+    "name", "arrival_s", "seconds", "steps", "model", "gpus", "share", "memory_gib", "peak_gib", "host_gib", "cpus", "types",
+    "priority", "weight", "deadline_s",
 )  # fmt: skip
 _PODS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec", "qos", "pod_phase", "creation_time",
          "deletion_time", "scheduled_time")  # fmt: skip
@@ -69,14 +70,16 @@ def _own(row: Mapping[str, str], number: int, where: str) -> ArrivingJob:
             raise ValueError(name)
         return found
 
-    steps = bool(row.get("steps"))
+    steps, model = bool(row.get("steps")), row.get("model") or ""
     job = ArrivingJob(
-        name=row.get("name") or f"job {number}", arrival=value("arrival_s", 0.0), model=row.get("model") or "" if steps else "",
+        name=row.get("name") or f"job {number}", arrival=value("arrival_s", 0.0), model=model, timed=bool(model) and not steps,
         work=value("steps" if steps else "seconds", 0.0), gpus=int(value("gpus", 1)), share=value("share", 1.0),
-        memory=value("memory_gib", 0.0) * GIB, host=value("host_gib", 0.0) * GIB, cpus=value("cpus", 0.0),
-        types=tuple(filter(None, (row.get("types") or "").split("|"))), priority=value("priority", 0.0),
-        weight=value("weight", 1.0), deadline=value("deadline_s", math.inf), where=where,
+        memory=value("memory_gib", 0.0) * GIB, peak=value("peak_gib", 0.0) * GIB, host=value("host_gib", 0.0) * GIB,
+        cpus=value("cpus", 0.0), types=tuple(filter(None, (row.get("types") or "").split("|"))),
+        priority=value("priority", 0.0), weight=value("weight", 1.0), deadline=value("deadline_s", math.inf), where=where,
     )  # fmt: skip
+    if model and steps and job.work % 1:
+        raise GpusimError(f"{job.name} cannot do {job.work:g} steps", where, "a whole number, or its seconds alone")
     if job.work <= 0 or job.gpus < 1 or job.arrival < 0 or min(job.memory, job.host, job.cpus) < 0 or job.weight <= 0:
         raise GpusimError(f"{job.name} cannot have these numbers", where, "work and GPUs above 0, nothing negative")
     return job

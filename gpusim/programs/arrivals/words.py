@@ -43,13 +43,14 @@ def cluster_of(word: str, base: Path | None = None) -> ClusterSpec:
     if word.strip().endswith(".csv"):
         return _table((base or Path()) / word.strip())
     nodes: list[ClusterNode] = []
+    known = frozenset(catalogue.names())
     for part in word.split(","):
         match = _PART.fullmatch(part)
         if match is None:
             raise GpusimError(f"'{part.strip()}' is no part of a cluster", hint="write 16 x 8 v100, or 8 v100, 4 p100")
         many, gpus, kind = int(match[1] or 1), int(match[2]), match[3]
         if many and gpus:
-            memory = catalogue.load(kind).memory.capacity.value if kind in catalogue.names() else float("inf")
+            memory = catalogue.load(kind).memory.capacity.value if kind in known else float("inf")
             nodes += [ClusterNode(kind=kind, gpus=gpus, memory=float(memory))] * many
     if not nodes:
         raise GpusimError(f"a cluster of '{word}' has no GPUs")

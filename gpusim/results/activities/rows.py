@@ -21,11 +21,12 @@ KINDS = (
     "step",                                       # of a managed program, no kernel; of an engine that serves requests
     "queued", "waiting_for_kv", "prefill", "decode", "preempted",  # what a request does
     "computing", "saving", "blocked", "restarting", "short_of_nodes", "checkpoint_copy", "failure",  # of a long run
+    "job",                                        # of a cluster, on a GPU
 )  # fmt: skip
 (
     SWAP_IN, SWAP_OUT, MIGRATION, EVICTION, FAULT_BATCH, HOST_FAULT, STALL, DEVICE_CALL, PHASE, STEP,
     QUEUED, WAITING_FOR_KV, PREFILL, DECODE, WAS_PREEMPTED,
-    COMPUTING, SAVING, BLOCKED, RESTARTING, SHORT_OF_NODES, CHECKPOINT_COPY, FAILURE,
+    COMPUTING, SAVING, BLOCKED, RESTARTING, SHORT_OF_NODES, CHECKPOINT_COPY, FAILURE, JOB,
 ) = range(len(tr.ACTIVITIES), len(KINDS))  # fmt: skip
 GROUPS = ("phase", "stream", "stall", "copy engine", "fault", "host", "request")  # of lanes, in the order of their display
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpusim.results.monitoring.alerts import ALERTS, Alert
+from gpusim.results.monitoring.cluster_alerts import CLUSTER_ALERTS
 from gpusim.show.monitoring.rules import EVERY, RULES
 
 _GIB = 2**30
@@ -50,6 +51,10 @@ def _peers(slow: float) -> dict[str, str]:
     return {f'gpusim_step_kernel_seconds{{device="{n}"}}': f"{2 if n < 3 else slow}x90" for n in range(4)}
 
 
+def _cluster(metric: str, gpus: int) -> dict[str, str]:
+    return {f"gpusim_cluster_{metric}": f"{gpus}x90", "gpusim_cluster_gpus": "32x90"}
+
+
 CASES = {
     "GpusimMemoryLeak": RuleTest({"gpusim_step_low_bytes": _RISING}, {"gpusim_step_low_bytes": _FALLING}, 45, 55, "4Gi"),
     **{
@@ -62,6 +67,11 @@ CASES = {
     "GpusimOutOfMemory": RuleTest({"gpusim_ooms_total": "0x29 1x60"}, {"gpusim_ooms_total": "0x90"}, 25, 31),
     "GpusimThrashing": RuleTest(_stalled(0.7), _stalled(0.3), 10, 40),
     "GpusimStraggler": RuleTest(_peers(2.5), _peers(2.3), 5, 15, "2.5s", {"device": "3"}),
+    "GpusimClusterBehind": RuleTest(_cluster("gpus_wanted", 80), _cluster("gpus_wanted", 60), 10, 25, "80"),
+    "GpusimClusterFragmented": RuleTest(_cluster("gpus_apart", 4), _cluster("gpus_apart", 3), 5, 15, "4"),
+    "GpusimClusterOutOfMemory": RuleTest(
+        {"gpusim_cluster_memory_failures_total": "0x29 1x60"}, {"gpusim_cluster_memory_failures_total": "0x90"}, 25, 31
+    ),
 }  # fmt: skip
 _WORD = re.compile(r"{{ \$(labels\.(\w+)|value \| \w+) }}")
 
@@ -71,7 +81,7 @@ def rule_tests() -> dict[str, Any]:
     return {
         "rule_files": [RULES],
         "evaluation_interval": EVERY,
-        "tests": [test for alert in ALERTS for test in _tests(alert, CASES[alert.name])],
+        "tests": [test for alert in (*ALERTS, *CLUSTER_ALERTS) for test in _tests(alert, CASES[alert.name])],
     }
 
 

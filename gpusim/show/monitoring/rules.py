@@ -8,12 +8,13 @@ from typing import Any
 import yaml
 
 from gpusim.results.monitoring.alerts import ALERTS, Alert
+from gpusim.results.monitoring.cluster_alerts import CLUSTER_ALERTS
 
 GROUP, EVERY = "gpusim", "1s"
 RULES, TESTS = "rules.yml", "rules.test.yml"
 
 
-def rules(alerts: Sequence[Alert] = ALERTS) -> dict[str, Any]:
+def rules(alerts: Sequence[Alert] = (*ALERTS, *CLUSTER_ALERTS)) -> dict[str, Any]:
     """The file of rules: plain values for YAML."""
     return {"groups": [{"name": GROUP, "interval": EVERY, "rules": [_rule(alert) for alert in alerts]}]}
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from gpusim.policies.forms import JobsPolicy
 from gpusim.policies.registry import of
 from gpusim.programs.arrivals.gavel import read_rates
 from gpusim.programs.arrivals.words import cluster_of, jobs_of
+from gpusim.studies.cluster.island import IslandRates, island
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +38,16 @@ class ClusterStudySpec:
 
 @dataclass(frozen=True)
 class PreparedCluster:
-    """The numbers; `cluster` is None where the number of nodes is searched for."""
+    """The numbers.
+
+    placed  the jobs with the memory of their programs, which schedulers with places count
+    first   the cluster, with one node for a question mark
+    """
 
     spec: ClusterStudySpec
     jobs: tuple[ArrivingJob, ...]
+    placed: tuple[ArrivingJob, ...]
+    first: ClusterSpec
     rates: JobRates
     policies: tuple[JobsPolicy, ...]
     round: float
@@ -47,7 +55,7 @@ class PreparedCluster:
 
     def cluster(self, nodes: int = 0) -> ClusterSpec:
         """Of the words, with so many nodes in the place of a question mark."""
-        return cluster_of(self.spec.gpus.replace("?", str(nodes)), self.spec.base)
+        return cluster_of(self.spec.gpus.replace("?", str(nodes)), self.spec.base) if "?" in self.spec.gpus else self.first
 
 
 @dataclass(frozen=True)
@@ -64,18 +72,50 @@ def prepare(spec: ClusterStudySpec) -> PreparedCluster:
         raise GpusimError("there is no scheduler", hint="gpusim policies jobs")
     registry = of(*spec.use)
     policies = tuple(registry.get("jobs", each) for each in spec.schedulers)
-    path = (spec.base or Path()) / spec.rates
-    if spec.rates and not path.is_file():
-        raise GpusimError(f"there is no table of rates '{spec.rates}'")
     jobs = tuple(jobs_of(spec.arrivals, spec.base))
     if not spec.rates and (models := [job for job in jobs if job.model]):
         said = f"{models[0].name} does steps of '{models[0].model}', and nothing says how fast"
-        raise GpusimError(said, models[0].where, "--rates: a table as Gavel's simulation_throughputs.json")
-    rates = read_rates(path) if spec.rates else JobRates()
+        raise GpusimError(said, models[0].where, "--rates: a table as Gavel's simulation_throughputs.json, or island")
+    cluster = cluster_of(spec.gpus.replace("?", "1"), spec.base)
+    rates = _rates(spec, cluster)
+    jobs = tuple(_in_steps(job, rates, cluster) if job.model else job for job in jobs)
     length, restart = _seconds("round", spec.round), _seconds("restart", spec.restart)
     if length <= 0.0:
         raise GpusimError("a round of 0 s does nothing", hint="--round '360 s'")
-    return PreparedCluster(spec, jobs, rates, policies, length, restart)
+    placed = jobs
+    if isinstance(rates, IslandRates):
+        placed = tuple(_with_memory(job, rates, cluster) if job.model else job for job in jobs)
+    return PreparedCluster(spec, jobs, placed, cluster, rates, policies, length, restart)
+
+
+def _rates(spec: ClusterStudySpec, cluster: ClusterSpec) -> JobRates:
+    """None, those of a table, or simulated ones: never of both."""
+    if not spec.rates:
+        return JobRates()
+    if (simulated := island(spec.rates, cluster, spec.base)) is not None:
+        return simulated
+    path = (spec.base or Path()) / spec.rates
+    if not path.is_file():
+        raise GpusimError(f"there is no table of rates '{spec.rates}'", hint="a JSON file, or island(sharing=mps)")
+    return read_rates(path)
+
+
+def _in_steps(job: ArrivingJob, rates: JobRates, cluster: ClusterSpec) -> ArrivingJob:
+    """Work in steps where the trace says how long it takes alone on the fastest type."""
+    if not job.timed:
+        return job
+    fastest = max((rates.of(job, kind) or 0.0 for kind in _kinds(job, cluster)), default=0.0)
+    return replace(job, work=max(math.ceil(job.work * fastest), 1))
+
+
+def _with_memory(job: ArrivingJob, rates: IslandRates, cluster: ClusterSpec) -> ArrivingJob:
+    """The memory that its program takes: what it asks for where the trace does not say, and what it takes in truth."""
+    needs = max((rates.needs(job, kind) for kind in _kinds(job, cluster)), default=0.0)
+    return replace(job, memory=job.memory or needs, peak=max(job.peak, needs))
+
+
+def _kinds(job: ArrivingJob, cluster: ClusterSpec) -> list[str]:
+    return [kind for kind in cluster.types if not job.types or kind in job.types]
 
 
 def _seconds(name: str, word: str) -> float:
@@ -99,7 +139,7 @@ def run(study: PreparedCluster, policy: JobsPolicy, cluster: ClusterSpec) -> Sch
         )  # fmt: skip
     else:
         one = EventRun(
-            study.jobs, cluster, study.rates, scheduler, name=policy.spec, restart=study.restart, error=policy.error
+            study.placed, cluster, study.rates, scheduler, name=policy.spec, restart=study.restart, error=policy.error
         )
     one.advance()
     outcome = one.outcome()

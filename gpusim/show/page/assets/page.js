@@ -16,6 +16,7 @@ async function start() {
   }
   answers(page);
   beside(page, "served", page.folders[0].words.served?.title || "Service");
+  beside(page, "scheduled", "Schedulers");
   beside(page, "tuned", "Search");
   beside(page, "advised", "Advice");
   if (page.folders.some((runs) => runs.size)) {

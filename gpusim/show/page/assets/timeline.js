@@ -10,13 +10,13 @@ const KIND_WORDS = {
   eviction: "eviction of pages", fault_batch: "faults served", host_fault: "fault of the CPU", stall: "stall", device_call: "call of the allocator",
   phase: "phase", step: "step of the program", queued: "queued", waiting_for_kv: "waiting for keys and values", prefill: "prefill", decode: "decode", preempted: "preempted",
   computing: "computing", saving: "stopped for a checkpoint", blocked: "blocked by a copy on its way", restarting: "noticing, restarting, loading",
-  short_of_nodes: "waiting for nodes", checkpoint_copy: "copy of a checkpoint", failure: "failure",
+  short_of_nodes: "waiting for nodes", checkpoint_copy: "copy of a checkpoint", failure: "failure", job: "job",
 };
 const KIND_COLOURS = {
   kernel: "#0072B2", copy_in: "#56B4E9", copy_out: "#7F7A1C", copy_peer: "#332288", collective: "#882255", nvme_read: "#009E73", nvme_write: "#5B6270",
   host: "#7F7A1C", swap_in: "#D55E00", swap_out: "#E69F00", migration: "#D55E00", eviction: "#E69F00", fault_batch: "#882255", host_fault: "#CC79A7",
   stall: "#B3261E", device_call: "#5B6270", phase: "#8A8F99", step: "#8A8F99", queued: "#CC79A7", waiting_for_kv: "#E69F00", prefill: "#D55E00", decode: "#0072B2", preempted: "#B3261E",
-  computing: "#0072B2", saving: "#E69F00", blocked: "#CC79A7", restarting: "#D55E00", short_of_nodes: "#332288", checkpoint_copy: "#56B4E9", failure: "#B3261E",
+  computing: "#0072B2", saving: "#E69F00", blocked: "#CC79A7", restarting: "#D55E00", short_of_nodes: "#332288", checkpoint_copy: "#56B4E9", failure: "#B3261E", job: "#0072B2",
 };
 const STALL_COLOURS = {
   stall_swap_in: "#D55E00", stall_swap_out: "#E69F00", stall_alloc: "#CC79A7", stall_launch: "#56B4E9", stall_sync: "#009E73", stall_event: "#7F7A1C",
@@ -342,8 +342,8 @@ class Timeline {
   titleOf(row) {
     const kind = this.kindOf(row), name = this.nameOf(row);
     if (kind === "stall") return `stall: ${name.replace("stall_", "").replaceAll("_", " ")}`;
-    if (name.startsWith("request ")) return `${name}: ${KIND_WORDS[kind]}`;
-    return kind === "kernel" || kind === "phase" || kind === "step" ? name : `${KIND_WORDS[kind] || kind}${name ? ` of ${name}` : ""}`;
+    if (name.startsWith("request ") || (kind === "queued" && name)) return `${name}: ${KIND_WORDS[kind]}`;
+    return kind === "kernel" || kind === "phase" || kind === "step" || kind === "job" ? name : `${KIND_WORDS[kind] || kind}${name ? ` of ${name}` : ""}`;
   }
 
   facts(row) {
