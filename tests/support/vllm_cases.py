@@ -3,8 +3,8 @@
 A case is a dictionary that JSON can hold: the engine's limits and options, and requests in order of arrival with `at` (the step
 before which it comes), `prompt` (tokens), `out` (tokens), `priority`, `leaves` (the step before which its client goes away, -1:
 it stays), `below` (leading tokens that a tier below holds) and `adapter` (0: none).
-load_steps is -1 without a tier, 0 where loads run at once.  Cases with `ahead` are for asynchronous scheduling: the next step is
-composed before the output of the one under way has come; with `eos` outputs end by a token that the engine cannot foresee.
+load_steps is -1 without a tier, 0 where loads run at once.  Cases with `ahead` are for asynchronous scheduling: the next step
+is composed before the output of the one under way has come; with `eos` outputs end by a token that the engine cannot foresee.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """The loop of a service: what happens next, and what each engine does when its step is over.
 
+An engine whose scheduler works ahead has two steps at most: one under way, and one that begins when that ends.  It composes the
+latter when the former begins; where nothing can run then, not again before the step is over.
+
 At equal times what flows goes first, then what comes within a mixed pool, clients that go away, arrivals, and steps that end,
 engines in their order; only then do engines that stand still compose their next steps, so that these know of all of it.
 """
@@ -216,17 +219,28 @@ def end_requests(s: Service, e: int, step: StepTable) -> None:
 
 
 @kernel
+def start_step(s: Service, e: int, rows: int, took: int) -> None:
+    """A step of engine e begins now."""
+    engine, now = s.engine[e], s.clock[0].now
+    engine.began, engine.ends = now, now + took
+    note(s, STEP, rows, e, took)
+
+
+@kernel
 def end_step(s: Service, e: int) -> None:
     """The step of engine e is over."""
     engine, now = s.engine[e], s.clock[0].now
     engine.busy += now - engine.began
     engine.ends = NEVER
-    engine.woken = 1
+    engine.woken, engine.tried = 1, 0
     call(s, e, V_OVER, 0)
     step = step_at(engine.step)
     tiers.offer(tiers_at(s.tiers[0]), requests_at(s.requests[0]), step, e, now)
     give_tokens(s, e, step)
     end_requests(s, e, step)
+    if engine.next_takes > 0:
+        start_step(s, e, engine.next_rows, engine.next_takes)
+        engine.next_takes = 0
     if s.course[0].routing == MIXED_POOL and step.word[told.N_RUNNING] + step.word[told.N_WAITING] == 0:
         pool.go_home(pool_at(s.pool[0]), e)
 
@@ -274,7 +288,7 @@ def owe_swaps(engine: Any, step: StepTable) -> None:
 
 @kernel
 def begin_step(s: Service, e: int) -> int:
-    """Engine e, which stands still, begins its next step if anything can run; GOES_ON, or why Python is needed."""
+    """Engine e begins its next step if anything can run, now or after the one under way; GOES_ON, or why Python is needed."""
     engine, now = s.engine[e], s.clock[0].now
     step, below, requests = step_at(engine.step), tiers_at(s.tiers[0]), requests_at(s.requests[0])
     rows = call(s, e, V_COMPOSE, 0)
@@ -290,7 +304,7 @@ def begin_step(s: Service, e: int) -> int:
         return ASK
     if rows == told.STOPPED:
         return STOPPED
-    engine.woken, engine.wakes = 0, NEVER
+    engine.woken, engine.wakes, engine.tried = 0, NEVER, engine.ends < NEVER
     owe_swaps(engine, step)
     end_requests(s, e, step)
     tiers.save(below, requests, step, e, engine.each, now)
@@ -323,15 +337,18 @@ def begin_step(s: Service, e: int) -> int:
         elif x.stopped == 1:
             x.stopped = 0
             note(s, RESUMED, step.who[i], e, 0)
-        if x.made == 0:
+        if x.made == 0 and step.before[i] < requests.prompt[step.who[i]]:
             prompt += step.tokens[i]
     took = as_cost(s.cost[e, 0], s.cost[e, 1])(engine.cost, engine.step) + engine.owed
     engine.owed = 0
-    engine.began, engine.ends = now, now + took
+    if engine.tried:
+        engine.next_takes, engine.next_rows = took, rows
+    else:
+        start_step(s, e, rows, took + (step.word[told.BESIDE] if engine.ahead else 0))
+        engine.woken = engine.ahead
     engine.steps += 1
     engine.prompt_tokens += prompt
     sample_tokens(s, e, prompt, 0)
-    note(s, STEP, rows, e, took)
     return GOES_ON
 
 
@@ -420,9 +437,10 @@ def happen(s: Service, requests: RequestTable) -> None:
 
 @kernel
 def idle(s: Service) -> int:
-    """An engine that stands still and may have something to run; -1: there is none."""
+    """An engine that may have something to run and is not full; -1: there is none."""
     for e in range(s.engine.size):
-        if s.engine[e].woken and s.engine[e].ends == NEVER:
+        x = s.engine[e]
+        if x.woken and (x.ends == NEVER or (x.ahead and x.tried == 0)):
             return e
     return -1
 

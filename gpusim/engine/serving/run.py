@@ -95,6 +95,7 @@ class ServiceRun:
         for row, engine in zip(self.tables.engine, engines, strict=True):
             row["own"], row["step"] = engine.scheduler.own, engine.scheduler.step_at
             row["cost"], row["ends"], row["wakes"] = engine.cost.own, NEVER, NEVER
+            row["ahead"] = engine.scheduler.step.word[told.AHEAD]
             row["role"] = ROLES["whole" if pool is not None else engine.role]
             row["each"] = max(1, int(requests.piece[0]) // engine.scheduler.limits.block_size)
             if engine.swap is not None:

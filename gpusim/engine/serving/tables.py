@@ -39,6 +39,9 @@ ENGINE = record(
      ("own", i8), ("step", i8),   # addresses of its scheduler's tables and of its StepTable
      ("cost", i8),                # address of the tables of its step times
      ("ends", i8),                # of the step under way, NEVER without one
+     ("ahead", i8),               # its scheduler composes a step while the one before is under way
+     ("tried", i8),               # it has been asked for that one
+     ("next_takes", i8), ("next_rows", i8),  # ns and requests of that one, 0: there is none
      ("began", i8),
      ("each", i8),                # blocks of its device in a chunk of the tiers
      ("swap_latency", i8), ("swap_out", f8), ("swap_in", f8),  # ns of a step's swaps, and of each block

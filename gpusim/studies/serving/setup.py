@@ -29,6 +29,7 @@ from gpusim.machine.topology.topology import Topology
 from gpusim.policies.registry import of
 from gpusim.policies.schedule.parts.running import EngineLimits
 from gpusim.policies.schedule.parts.tables import RequestTable
+from gpusim.policies.schedule.parts.vllm_options import P_ASYNC as ASYNC
 from gpusim.programs.zoo.served import served
 from gpusim.studies.serving.flexgen import FlexgenOffload, flexgen
 from gpusim.studies.serving.lora import LoraWord, lora_of, with_slots
@@ -242,6 +243,7 @@ def prepare(spec: ServiceSpec) -> PreparedService:
     times_of = partial(
         step_times, machine=topology.profile(groups[0][0]), engine=name if name.startswith(COSTED) else LIKE, ways=spec.tensor,
         topology=topology, gpus=groups[0], most_tokens=spec.max_tokens, most_requests=spec.max_seqs,
+        overlap=_overlaps(scheduler),
     )  # fmt: skip
     times = given_step_times(spec.step_times) if spec.step_times else times_of(model)
     _check_routing(spec, name)
@@ -256,6 +258,13 @@ def prepare(spec: ServiceSpec) -> PreparedService:
     prepared = PreparedService(spec, topology, model, times, groups, _blocks(spec, topology, model, below), below)
     _check_tiers(prepared)
     return prepared
+
+
+def _overlaps(scheduler: Any) -> bool | None:
+    """Whether the CPU works beside the GPU, which it can where steps are composed ahead; None: as the engine has it."""
+    if scheduler.new_asked is not None:  # a scheduler in Python is asked when a step is over
+        return False
+    return bool(scheduler.params[ASYNC]) if "async_scheduling" in scheduler.values else None
 
 
 def _check_routing(spec: ServiceSpec, engine: str) -> None:
