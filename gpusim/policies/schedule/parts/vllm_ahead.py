@@ -2,7 +2,7 @@
 
 A request counts as computed what is in steps under way, and owes output tokens whose values are not known yet.  When its output
 would end with those, it is not scheduled; an end that the engine cannot foresee wastes its row of the next step.  The output of
-a preempted request still comes, and it waits for that.  Where tiers write to blocks, those of a step under way are fenced.
+a preempted request still comes, before it can run again.  Where tiers write to blocks, those of a step under way are fenced.
 
 Source: vLLM 0.33.0, v1/core/sched/async_scheduler.py and scheduler.py, `EngineCore.step_with_batch_queue` (Apache-2.0), in own
 words.
@@ -29,12 +29,6 @@ def ends_with_what_is_owed(own: VllmTables, requests: RequestTable, step: StepTa
     if own.option[FORESEES] == 0 or own.owed[r] == 0:
         return False
     return bool(step.computed[r] + 2 - own.owed[r] >= requests.prompt[r] + requests.output[r])
-
-
-@kernel
-def awaits_output(own: VllmTables, r: int) -> bool:
-    """The request was preempted, and output of steps before that has not come."""
-    return bool(own.option[ASYNC] and own.stale[r] > 0)
 
 
 @kernel

@@ -34,7 +34,6 @@ from gpusim.policies.schedule.parts.tables import (
 )
 from gpusim.policies.schedule.parts.vllm_adapters import lacks_slot, run_adapter
 from gpusim.policies.schedule.parts.vllm_ahead import (
-    awaits_output,
     ends_with_what_is_owed,
     forget_output,
     owed_to,
@@ -395,7 +394,7 @@ def admit_waiting(
                 pass_over(own, requests, queue, r)
                 continue
             settle(own, requests, step, pool, r)
-        if awaits_output(own, r) or lacks_slot(own, requests, r):
+        if lacks_slot(own, requests, r):
             pass_over(own, requests, queue, r)
             continue
         if not_asked(own, requests, step, pool, r):
