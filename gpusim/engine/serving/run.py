@@ -19,7 +19,7 @@ from gpusim.engine.serving.tiering import KvStore, tier_tables
 from gpusim.engine.serving.tiers import TIERS
 from gpusim.engine.state import LINK
 from gpusim.policies.schedule.parts import tables as told
-from gpusim.policies.schedule.parts.running import NO_SWAP_SPACE, Running
+from gpusim.policies.schedule.parts.running import STOPS, Running
 from gpusim.policies.schedule.parts.tables import NEVER, REFUSALS, REQUESTS, RequestTable
 from gpusim.results.served import EngineAccount, Served
 
@@ -134,7 +134,7 @@ class ServiceRun:
             elif reason == t.ASK:
                 self.engines[int(self.tables.course["asking"][0]) - 1].scheduler.answer(self.now)
             elif reason == t.STOPPED:
-                raise PolicyError(*NO_SWAP_SPACE)
+                raise PolicyError(*next(STOPS[name] for e in self.engines if (name := e.scheduler.policy.name) in STOPS))
             elif reason == t.STUCK:
                 raise GpusimError(self._stuck())
             else:

@@ -32,6 +32,7 @@ from gpusim.policies.schedule.parts.tables import RequestTable
 from gpusim.policies.schedule.parts.vllm_options import P_ASYNC as ASYNC
 from gpusim.programs.zoo.served import served
 from gpusim.studies.serving.flexgen import FlexgenOffload, flexgen
+from gpusim.studies.serving.lora import POOLED as POOLED_ADAPTERS
 from gpusim.studies.serving.lora import LoraWord, lora_of, with_slots
 from gpusim.studies.serving.lora import check as check_adapters
 from gpusim.studies.serving.offload import LayerOffload, offloaded, refuse_together
@@ -146,7 +147,7 @@ class PreparedService:
         engines = []
         for i, group in enumerate(self.groups):
             role = "whole" if not spec.prefill else "prefill" if i < spec.prefill else "decode"
-            engine = with_slots(spec.engine, self.lora)
+            engine = with_slots(spec.engine, self.lora, self.model, spec.tensor)
             apart = role == "prefill" and spec.routing != POOL
             scheduler = spec.policy("schedule", engine).start(prompts if apart else named, limits)
             engines.append(Engine(f"replica {i}", scheduler, self._cost(named, i), self._swap(group), role))
@@ -172,12 +173,19 @@ class PreparedService:
         if self.lora is None:
             return self.offload.cost(self.times, replica) if self.offload else ModelledCost(self.times)
         spec, profile = self.spec, self.topology.profile(group[0])
-        shape = AdapterShape(self.model, self.lora.rank, spec.tensor)
+        shape = AdapterShape(self.model, self.lora.rank, spec.tensor, attention=self._pools_adapters)
+        grid = adapter_times(shape, profile, self.times.engine)
+        if self._pools_adapters:  # the scheduler says what is copied
+            count = max(int(requests.adapter.max(initial=0)), 1)
+            return AdaptedCost(self.times, requests, count, count, 0.0, 0.0, grid)
         link = way(self.topology, socket_of(self.topology, group[0]), group[0])
         load = link.latency + shape.bytes / link.rate + shape.copies * float(profile.launch.eager.value)
         read = round(profile.nvme.latency.value) + shape.bytes * spec.tensor / (profile.nvme.read.value / 1e9)
-        grid = adapter_times(shape, profile, self.times.engine)
         return AdaptedCost(self.times, requests, self.lora.max_loras, self.lora.in_host, load, read, grid)
+
+    @property
+    def _pools_adapters(self) -> bool:
+        return self.spec.engine.startswith(POOLED_ADAPTERS)
 
     @property
     def lora(self) -> LoraWord | None:
@@ -300,7 +308,8 @@ def _blocks(spec: ServiceSpec, topology: Topology, model: ServedModel, offload: 
     share = spec.memory * profile.memory.capacity.value
     weights, step = model.weight_bytes(spec.tensor), step_bytes(model, spec)
     lora = lora_of(spec.lora)
-    slots = lora.max_loras * AdapterShape(model, lora.rank, spec.tensor).bytes if lora is not None else 0
+    apart = lora is not None and not spec.engine.startswith(POOLED_ADAPTERS)
+    slots = lora.max_loras * AdapterShape(model, lora.rank, spec.tensor).bytes if lora is not None and apart else 0
     left = share - profile.context.value
     if offload is not None:
         tokens, weights = offload.tokens(left, step, spec.max_tokens), offload.device_bytes(spec.max_tokens)
