@@ -1,6 +1,7 @@
 """S-LoRA's own router, queue, adapters and memory allocator behind the interface of `slora_cases`; in a process of its own.
 
     python -m real_slora FIRST_SEED SEEDS    compare with this project's scheduler in all families; prints the counts
+    python -m real_slora speed FIRST_SEED SEEDS    steps in a CPU second of both sides
     python -m real_slora record FILE         write the recorded sample
 
 GPUSIM_SLORA names a checkout of github.com/S-LoRA/S-LoRA at c1ddf48 (Apache-2.0), nothing of which is part of this project;
@@ -14,6 +15,7 @@ import asyncio
 import json
 import os
 import sys
+import time
 import types
 from collections import Counter
 from functools import partial
@@ -25,6 +27,7 @@ from typing import Any
 import real_classes
 import slora_cases
 from slora_cases import FAILS, FAMILIES, STOPS, SloraCase
+from step_clock import ready
 
 VARIABLE = "GPUSIM_SLORA"
 SAMPLE = (71, 72, 73)
@@ -178,6 +181,21 @@ class RealSlora:
     def leave(self, r: int) -> None:
         self.loop.run_until_complete(self.router.abort(r))
 
+    def rush(self) -> int:
+        """Serve all requests, telling nothing; how many steps that takes."""
+        for r in range(len(self.case.requests)):
+            if slora_cases.fits(self.case, r):
+                self.arrive(r)
+
+        async def serve() -> int:
+            steps = 0
+            while self.router.running_batch or self.router.req_queue.waiting_req_list:
+                await self.router._step()
+                steps += 1
+            return steps
+
+        return int(self.loop.run_until_complete(serve()))
+
     def step(self) -> tuple[Any, ...]:
         worker, self.ended = self.worker, []
         worker.computed, worker.during = [], sorted(worker.adapter.adapter_dirs)
@@ -218,6 +236,23 @@ def compare(first: int, seeds: int) -> Counter[str]:
     return counts
 
 
+def speed(first: int, seeds: int) -> None:
+    """Steps in a CPU second of both sides on the same cases, all requests there from the first step on, output off."""
+    modules = load()
+    drawn = [slora_cases.case(seed, family) for family in ("ample", "bursts") for seed in range(first, first + seeds)]
+    cases = [slora_cases.at_once(c) for c in drawn]
+    ready(slora_cases.SimulatedSlora(cases[0]).run)()  # compiled now
+    sides = (
+        ("simulated", [ready(slora_cases.SimulatedSlora(c).run) for c in cases], lambda play: play()[0]),
+        ("real", [RealSlora(modules, c) for c in cases], RealSlora.rush),
+    )
+    for name, players, play in sides:
+        begun = time.process_time()
+        steps = sum(play(player) for player in players)
+        took = time.process_time() - begun
+        print(f"{name}: {steps} steps in {took:.3f} s of CPU time, {steps / took:,.0f} a second")
+
+
 def record(path: str) -> None:
     """The real classes' steps of a sample."""
     make = partial(RealSlora, load())
@@ -231,6 +266,8 @@ def record(path: str) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "record":
         record(sys.argv[2])
+    elif sys.argv[1] == "speed":
+        speed(*map(int, sys.argv[2:]))
     else:
         for name, many in sorted(compare(*map(int, sys.argv[1:])).items()):
             print(f"{many:>9} {name}")

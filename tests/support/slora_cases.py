@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpusim.base.errors import PolicyError
@@ -49,6 +49,17 @@ def case(seed: int, family: str) -> SloraCase:
         gone = step + draw.randrange(1, 40) if family == "aborts" and draw.random() < 0.4 else -1
         c.requests.append((step, prompt, output, draw.randrange(adapters + 1), gone))
     return c
+
+
+def at_once(c: SloraCase) -> SloraCase:
+    """All its requests are there from the first step on, stay, and want an adapter; nothing is prefetched."""
+    return replace(c, prefetch=False, requests=[(0, prompt, output, max(a, 1), -1) for _, prompt, output, a, _ in c.requests])
+
+
+def fits(c: SloraCase, r: int) -> bool:
+    """Whether the request has ever room, beside its adapter."""
+    _, prompt, output, adapter, _ = c.requests[r]
+    return prompt + output < c.cells - 4 * c.rank * (adapter > 0)
 
 
 class SimulatedSlora:
