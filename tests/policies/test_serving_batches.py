@@ -129,8 +129,8 @@ def test_each_step_is_that_of_sglangs_scheduler() -> None:
 
 @pytest.mark.hand_worked
 def test_what_is_prefilled_into_an_empty_batch_does_not_know_that_it_was_full() -> None:
-    """Beside request 0 there is no room for request 1, which marks the batch as full: the one that was empty. The next pass looks
-    at those that wait again."""
+    """Beside request 0 there is no room for request 1, which marks the batch as full: the one that was empty. The next pass
+    looks at those that wait again."""
     run = start("sglang@0.5", [20, 9], [4, 16], limits={"blocks": 40})
     for r in range(2):
         run.arrive(r)
