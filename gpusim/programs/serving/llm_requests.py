@@ -138,7 +138,7 @@ def _numbered(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _mooncake(lines: Iterator[tuple[int, bytes]], path: str, hash_tokens: int, wanted: int | None) -> ServerRequests:
-    found, names = ServerRequests(hash_tokens), {}  # type: ignore[var-annotated]
+    found, names = ServerRequests(hash_tokens), dict[str, int]()
     for number, line in lines:
         if len(found.arrival) == wanted:
             break
@@ -170,7 +170,7 @@ def _columns(first: bytes, path: str, number: int) -> list[int]:
 
 
 def _azure(columns: list[int], lines: Iterator[tuple[int, bytes]], path: str, wanted: int | None) -> ServerRequests:
-    found, names = ServerRequests(0), {}  # type: ignore[var-annotated]
+    found, names = ServerRequests(0), dict[str, int]()
     start: datetime | None = None
     for number, line in lines:
         if len(found.arrival) == wanted:
@@ -183,7 +183,7 @@ def _azure(columns: list[int], lines: Iterator[tuple[int, bytes]], path: str, wa
             start = start or moment
             at = (moment - start) // timedelta(microseconds=1) * 1000
             _append(found, at, int(prompt), int(output), path, number)
-            _want(found, *(adapter or [None]), names, where)
+            _want(found, adapter[0] if adapter else None, names, where)
         except (ValueError, TypeError, IndexError):
             raise TraceError("this line is not a request", where, "expected a time and two numbers of tokens") from None
     return found

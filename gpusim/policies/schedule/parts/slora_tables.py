@@ -11,8 +11,7 @@ from gpusim.base.tables import signature
 
 u1, i1, i8 = np.uint8, np.int8, np.int64
 
-# A cell holds the keys and values of a token in all layers, or a part of an adapter as large: 4 x rank
-# of them where keys and values have as many heads as queries.
+# A cell holds the keys and values of a token in all layers, or as much of an adapter.
 CELLS, MAX_SEQS, MAX_TOKENS, MAX_LEN, EACH, PREFETCH, BLOCK, OPTIONS = range(8)
 (
     SIZE, NEW,     # requests of the batch, and of those that are prefilled and join it
