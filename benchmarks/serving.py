@@ -4,7 +4,8 @@
 
 1  Cases of all families (tests/support/vllm_cases.py) by the compiled loop of tests/support/step_clock.py, and by the real
    Scheduler and KVCacheManager in a process of their own, neither writing anything down: arrivals, aborts, loads, `schedule`,
-   `update_from_output`. Both must take the same steps. Needs the wheels that tests/support/real_classes.py describes.
+   `update_from_output`. Both must take the same steps. Needs the wheels that tests/support/real_classes.py describes. vLLM 0.33
+   schedules ahead and not. (v0 and S-LoRA: `python -m real_vllm_v0 speed`, `python -m real_slora speed` in tests/support.)
 2  256 requests that run at once, with few and with many blocks: vllm@0.11, vllm@0.33, and schedulers in plain Python.
 Speeds are of CPU time; building requests and tables is not counted on either side. Exit code 1 when the steps differ.
 """
@@ -28,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 import real_classes
 from step_clock import ready
 from vllm_cases import cases
-from vllm_compare import RELEASES, environment, version_of
+from vllm_compare import AHEAD, RELEASES, environment, version_of
 from vllm_simulated import ready_case
 
 from gpusim import policy
@@ -76,12 +77,11 @@ def simulated(version: str, drawn: list[Any]) -> tuple[int, int, float]:
 def same_cases(count: int, seed: int) -> bool:
     """Part 1; whether the steps are the same."""
     same = True
-    drawn = list(cases(count, seed))
-    print(f"{'':12s} {'cases':>6s} {'steps':>8s} {'requests/step':>14s} {'steps/s':>12s} {'real':>9s} {'ratio':>6s}")
-    for release in RELEASES:
-        version = version_of(release)
+    print(f"{'':15s} {'cases':>6s} {'steps':>8s} {'requests/step':>14s} {'steps/s':>12s} {'real':>9s} {'ratio':>6s}")
+    for release, ahead in (*((release, False) for release in RELEASES), (AHEAD, True)):
+        version, drawn = version_of(release), list(cases(count, seed, ahead=ahead))
         steps, rows, seconds = simulated(version, drawn)
-        line = f"vllm@{version:7s} {count:6d} {steps:8d} {rows / steps:14.1f} {steps / seconds:12,.0f}"
+        line = f"vllm@{version + ' async' * ahead:10s} {count:6d} {steps:8d} {rows / steps:14.1f} {steps / seconds:12,.0f}"
         if real_classes.folder(release) is None:
             print(line, real_classes.absent(release))
             continue

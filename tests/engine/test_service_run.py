@@ -18,10 +18,12 @@ from gpusim.policies.schedule.parts.running import EngineLimits, request_table
 from gpusim.policies.schedule.parts.tables import NEVER
 from gpusim.results.served import Objective, Served
 
+SYNC = "vllm@0.33(async_scheduling=0)"
+"""Steps that are composed when the one before is over."""
 LIMITS = EngineLimits(blocks=1000, block_size=16, max_seqs=8, max_tokens=64, max_len=1024)
 
 
-def serve(requests: Any, *, engines: int = 1, scheduler: str = "vllm@0.33", limits: EngineLimits = LIMITS, cost: Any = None,
+def serve(requests: Any, *, engines: int = 1, scheduler: str = SYNC, limits: EngineLimits = LIMITS, cost: Any = None,
           **given: Any) -> ServiceRun:  # fmt: skip
     made = [
         Engine(f"e{i}", get("schedule", scheduler).start(requests, limits), cost or linear_cost(100.0, 10.0, 1.0))
@@ -50,6 +52,29 @@ def test_who_comes_during_a_step_waits_for_its_end() -> None:
     served = serve(request_table([0, 50], [10, 20], 2)).result()
     assert columns(served, "admitted", "first", "last") == [[0, 200], [200, 501], [501, 602]]
     assert served.queued_ns().tolist() == [0, 150]
+
+
+def test_a_scheduler_that_works_ahead_is_a_step_early() -> None:
+    """At 0 the prompt of 10 begins, and its next token's step is composed, which runs from 200 to 301; what comes at 50 is
+    in the step that is composed at 200, and that takes 300 from 301 on."""
+    served = serve(request_table([0, 50], [10, 20], 2), scheduler="vllm@0.33").result()
+    assert columns(served, "admitted", "first", "last") == [[0, 200], [200, 601], [301, 702]]
+    assert served.engines[0].busy_ns == 702 and served.engines[0].steps == 4
+
+
+def test_an_end_that_is_not_foreseen_is_seen_a_step_late() -> None:
+    """Its last token comes at 301, when a step for one more has been composed, from 301 to 402. Beside that nothing could be
+    composed at 301, so the prompt that comes at 350 waits for its end."""
+    requests = request_table([0, 350], [10, 20], [2, 1])
+    served = serve(requests, scheduler="vllm@0.33(ignore_eos=0)").result()
+    assert columns(served, "admitted", "first", "ended") == [[0, 402], [200, 702], [301, 702]]
+    assert served.engines[0].steps == 5 and served.engines[0].output_tokens == 3  # each of both wastes one
+
+
+def test_a_step_that_nothing_is_left_for_is_not_composed_again_before_the_one_under_way_is_over() -> None:
+    """An output of one token ends with its prompt, so nothing can be composed beside it; what comes at 50 waits for 200."""
+    served = serve(request_table([0, 50], [10, 20], 1), scheduler="vllm@0.33").result()
+    assert columns(served, "admitted", "first") == [[0, 200], [200, 500]]
 
 
 def test_a_prompt_is_cut_where_a_step_is_full() -> None:

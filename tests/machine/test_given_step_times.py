@@ -66,7 +66,7 @@ def served(requests: Any, times: GivenStepTimes, scheduler: str) -> Any:
 
 
 @pytest.mark.hand_worked
-@pytest.mark.parametrize("scheduler", ["splitwise", "vllm@0.33(enable_prefix_caching=0)"])
+@pytest.mark.parametrize("scheduler", ["splitwise", "vllm@0.33(enable_prefix_caching=0, async_scheduling=0)"])
 def test_lines_between_and_beyond_by_hand(scheduler: str) -> None:
     """Prompts: 1000 ns + 10 a token to 100, then 20 a token.  Tokens: 100 ns + 1 a token.  Both: 1.1 of prompts."""
     times = GivenStepTimes(np.array([50.0, 100, 200]), np.array([1500.0, 2000, 4000]), np.array([150.0, 200, 300]))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import lzma
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import real_sglang_steps
 
 from gpusim.base.errors import PolicyError
 from gpusim.policies.registry import get
 from gpusim.policies.schedule.parts import tables as t
 from gpusim.policies.schedule.parts.running import EngineLimits, Running, request_table
-from gpusim.policies.schedule.parts.sglang_tables import PAGES_FREE
+from gpusim.policies.schedule.parts.sglang_tables import FULL, PAGES_FREE
 
+SAMPLES = Path(__file__).parents[1] / "data" / "serving"
 pytestmark = pytest.mark.hand_worked
 
 
@@ -109,6 +114,29 @@ def test_a_client_that_goes_away_leaves_its_row_to_the_batch() -> None:
     assert [r for r, _, _ in step(run)] == [0, 1]
     assert ended(run) == [1]
     assert run.step.status.tolist() == [t.ABORTED, t.FINISHED]
+
+
+@pytest.mark.oracle
+@pytest.mark.slow
+def test_each_step_is_that_of_sglangs_scheduler() -> None:
+    kept = json.loads(lzma.decompress((SAMPLES / "sglang-0.5.23-scheduler.json.xz").read_bytes()))["cases"]
+    assert len(kept) == 2 * len(real_sglang_steps.FAMILIES)
+    for recorded in kept:
+        c = real_sglang_steps.case(recorded["seed"], recorded["family"])
+        told, _ = real_sglang_steps.play(c, [real_sglang_steps.SimulatedSglang(c)])
+        assert json.loads(json.dumps(told)) == recorded["steps"], (recorded["family"], recorded["seed"])
+
+
+@pytest.mark.hand_worked
+def test_what_is_prefilled_into_an_empty_batch_does_not_know_that_it_was_full() -> None:
+    """Beside request 0 there is no room for request 1, which marks the batch as full: the one that was empty. The next pass
+    looks at those that wait again."""
+    run = start("sglang@0.5", [20, 9], [4, 16], limits={"blocks": 40})
+    for r in range(2):
+        run.arrive(r)
+    assert step(run) == [(0, 20, 0)]
+    run.over()
+    assert run.tables[0].tables.word[FULL] == 0
 
 
 def test_sglang_prefills_first_and_keeps_a_chunk() -> None:

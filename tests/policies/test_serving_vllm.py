@@ -15,7 +15,7 @@ import real_classes
 from command_line import gpusim
 from step_clock import ready
 from vllm_cases import FAMILIES, cases
-from vllm_compare import RELEASES, compare, recorded, sample_of, version_of
+from vllm_compare import AHEAD, RELEASES, compare, recorded, sample_of, version_of
 from vllm_simulated import SimulatedCase, answer, running_of
 
 from gpusim.base.errors import GpusimError, PolicyError
@@ -24,6 +24,7 @@ from gpusim.policies.schedule.parts import tables as t
 from gpusim.policies.schedule.parts.running import EngineLimits, Running, request_table
 
 ROOT = Path(__file__).parents[2]
+AHEAD_SAMPLE = recorded(sample_of(AHEAD, "async-scheduler"))
 SAMPLES = {release: recorded(sample_of(release)) for release in RELEASES}
 LIMITS = EngineLimits(blocks=20, block_size=4, max_seqs=4, max_tokens=16, max_len=64)
 
@@ -66,6 +67,19 @@ def test_each_step_is_that_of_the_real_scheduler(release: str) -> None:
 
 
 @pytest.mark.oracle
+@pytest.mark.slow
+def test_each_step_scheduled_ahead_is_that_of_the_real_async_scheduler() -> None:
+    sample = AHEAD_SAMPLE
+    drawn = list(cases(sample["cases"], sample["seed"], ahead=True))
+    assert Counter(case["family"] for case in drawn) == dict.fromkeys(FAMILIES, 4)
+    assert {case["eos"] for case in drawn} == {True, False}
+    for case, (number, steps, told) in zip(drawn, sample["answers"], strict=True):
+        found, _, ours = answer(case, "0.33")
+        assert (case["number"], found) == (number, steps)
+        assert ours.tolist() == told, f"case {number} of seed {sample['seed']}, scheduled ahead"
+
+
+@pytest.mark.oracle
 def test_versions_differ_where_they_should() -> None:
     older, newer = (SAMPLES[release]["answers"] for release in RELEASES)
     assert sum(a != b for a, b in zip(older, newer, strict=True)) > len(older) // 2
@@ -77,16 +91,17 @@ def test_versions_differ_where_they_should() -> None:
 def test_no_difference_to_the_real_classes(release: str) -> None:
     if real_classes.folder(release) is None:
         pytest.skip(real_classes.absent(release))
-    found = compare(release, cases(10**9, 77), 3000)
-    assert not found.different, found.text()
-    assert found.busy >= 3000
+    for ahead in (False, True) if release == AHEAD else (False,):
+        found = compare(release, cases(10**9, 77, ahead=ahead), 3000)
+        assert not found.different, found.text()
+        assert found.busy >= 3000
 
 
 @pytest.mark.agreement
 @pytest.mark.slow
-@pytest.mark.parametrize("version", ["0.11", "0.33"])
-def test_a_compiled_loop_does_the_same(version: str) -> None:
-    for case in cases(2 * len(FAMILIES), 6):
+@pytest.mark.parametrize(("version", "ahead"), [("0.11", False), ("0.33", False), ("0.33", True)])
+def test_a_compiled_loop_does_the_same(version: str, ahead: bool) -> None:
+    for case in cases(2 * len(FAMILIES), 6, ahead=ahead):
         told = SimulatedCase(case, version)
         told.play()
         running = running_of(case, version)
@@ -103,7 +118,8 @@ def test_a_compiled_loop_does_the_same(version: str) -> None:
 def test_plain_python_does_the_same() -> None:
     program = (
         "from vllm_cases import cases\nfrom vllm_simulated import answer\nimport hashlib\n"
-        "print(hashlib.sha256(b''.join(answer(c, v)[2].tobytes() for c in cases(17, 9) for v in ('0.11', '0.33'))).hexdigest())"
+        "print(hashlib.sha256(b''.join(answer(c, v)[2].tobytes() for a in (0, 1) for c in cases(18, 9, ahead=a) "
+        "for v in ('0.11', '0.33')[a:])).hexdigest())"
     )
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")])
     command = [sys.executable, "-c", program]

@@ -202,7 +202,7 @@ def test_a_scheduler_of_ones_own_serves(tmp_path: Path) -> None:
         "from gpusim import policy\n\n@policy.schedule\ndef as_they_came(view):\n    return view.requests\n", encoding="utf-8"
     )
     found = serve("llama-8b", "h100-sxm-80gb", DRAWN, rate=20.0, engine="as_they_came", use=(str(mine),))
-    usual = serve("llama-8b", "h100-sxm-80gb", DRAWN, rate=20.0)
+    usual = serve("llama-8b", "h100-sxm-80gb", DRAWN, rate=20.0, engine="vllm@0.33(async_scheduling=0)")
     assert found.metrics() == usual.metrics()
     with pytest.raises(GpusimError, match="there is no schedule policy 'as_they_came'"):
         serve("llama-8b", "h100-sxm-80gb", DRAWN, rate=20.0, engine="as_they_came")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -75,6 +77,28 @@ def test_drawn_adapters_change_nothing_else() -> None:
     assert counts[0] == 0 and counts[1] / counts[2] == pytest.approx(2, rel=0.2)
     flat = np.bincount(requests_of("drawn(requests=2000, adapters=4, skew=0)").adapter)
     assert flat[1:] == pytest.approx([500] * 4, rel=0.15)
+
+
+def test_files_of_requests_name_adapters(tmp_path: Path) -> None:
+    """Names are counted in the order in which they come; nothing and 0 are no adapter."""
+    table = tmp_path / "requests.csv"
+    rows = ("law", "", "chat", "0", "law")
+    lines = [f"2024-01-01 00:00:0{i},10,2,{name}" for i, name in enumerate(rows)]
+    table.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens,Adapter", *lines]))
+    assert requests_of(str(table)).adapter.tolist() == [1, 0, 2, 0, 1]
+    mooncake = tmp_path / "requests.jsonl"
+    plain = '{"timestamp": 0, "input_length": 4, "output_length": 2, "hash_ids": [1]'
+    mooncake.write_text("\n".join([plain + ', "adapter": "law"}', plain + "}", plain + ', "adapter": 7}']))
+    assert requests_of(str(mooncake)).adapter.tolist() == [1, 0, 2]
+    mooncake.write_text(plain + ', "adapter": [1]}')
+    with pytest.raises(GpusimError, match="an adapter is named"):
+        requests_of(str(mooncake))
+
+
+def test_an_adapter_beside_attention_takes_cells_of_the_pool() -> None:
+    """Llama 2 7B, rank 16: 4 x 16 cells of 2 x 4,096 numbers in each of 32 layers."""
+    model = served("llama2-7b")
+    assert AdapterShape(model, 16, attention=True).bytes == 64 * model.token_bytes(1)
 
 
 @pytest.mark.parametrize(

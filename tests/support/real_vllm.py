@@ -13,6 +13,7 @@ import pickle
 import sys
 import time
 from array import array
+from collections import deque
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -89,8 +90,13 @@ class VllmModules:
         import vllm.v1.kv_cache_interface as interface  # type: ignore[import-not-found]
         import vllm.v1.metrics.stats as stats  # type: ignore[import-not-found]
         import vllm.v1.outputs as outputs  # type: ignore[import-not-found]
+        try:
+            import vllm.v1.core.sched.async_scheduler as ahead  # type: ignore[import-not-found]
+        except ImportError:
+            ahead = None
         import vllm.v1.request as request  # type: ignore[import-not-found]
 
+        self.ahead = ahead
         self.blocks, self.scheduler, self.interface = blocks, scheduler, interface
         self.stats, self.outputs, self.request = stats, outputs, request
         for module in list(sys.modules.values()):
@@ -103,9 +109,9 @@ class VllmModules:
         blocks.NONE_HASH = b"\0" * 32
 
 
-def accepted(function: Any, **given: Any) -> Any:
-    """Call it with those arguments that this version takes."""
-    known = parameters(function)
+def accepted(function: Any, *, like: Any = None, **given: Any) -> Any:
+    """Call it with those arguments that this version takes, or that another function does whose arguments it hands on."""
+    known = parameters(like or function)
     return function(**{name: value for name, value in given.items() if name in known})
 
 
@@ -128,7 +134,7 @@ def scheduler_of(case: dict[str, Any], m: VllmModules) -> Any:
         max_num_seqs=seqs, max_num_active_seqs=None, max_num_batched_tokens=tokens, max_num_scheduled_tokens=tokens,
         max_model_len=case["max_len"], policy=case["policy"], chunked_prefill_enabled=case["chunked"],
         enable_chunked_prefill=case["chunked"], long_prefill_token_threshold=case["long_prefill"],
-        scheduler_reserve_full_isl=case["reserve"], watermark=case["watermark"], async_scheduling=False,
+        scheduler_reserve_full_isl=case["reserve"], watermark=case["watermark"], async_scheduling=case.get("ahead", False),
         max_num_partial_prefills=1, max_long_partial_prefills=1, disable_hybrid_kv_cache_manager=True,
         max_num_encoder_input_tokens=0, encoder_cache_size=0, prefill_schedule_interval=1,
     )  # fmt: skip
@@ -144,28 +150,31 @@ def scheduler_of(case: dict[str, Any], m: VllmModules) -> Any:
         ec_manager_config=_Config(
             get_encoder_cache_manager_obj=lambda: SimpleNamespace(create_manager=lambda **_: _Nothing())
         ),
-        max_concurrent_batches=1, max_in_flight_tokens=case["max_len"],
+        max_concurrent_batches=1 + case.get("ahead", False), max_in_flight_tokens=case["max_len"],
     )  # fmt: skip
     config.lora_config = SimpleNamespace(max_loras=case["max_loras"]) if case.get("max_loras") else None
     grammar = SimpleNamespace(
         should_advance=lambda _: False, accept_tokens=lambda *_, **__: True, grammar_bitmask=lambda *_, **__: None
     )
+    kind = m.ahead.AsyncScheduler if case.get("ahead") else m.scheduler.Scheduler
     made = accepted(
-        m.scheduler.Scheduler, vllm_config=config, kv_cache_config=cache, structured_output_manager=grammar, block_size=size,
-        hash_block_size=size, log_stats=False,
+        kind, like=m.scheduler.Scheduler, vllm_config=config, kv_cache_config=cache, structured_output_manager=grammar,
+        block_size=size, hash_block_size=size, log_stats=False,
     )  # fmt: skip
     made.kv_cache_manager.log_stats, made.kv_cache_manager.prefix_cache_stats = True, m.stats.PrefixCacheStats()
     if case["load_steps"] >= 0:
         made.connector = _Tier(case["load_steps"] > 0)
+        made.defer_block_free = case.get("ahead", False)  # as with a connector that loads and several batches
     return made
 
 
 def request_of(case: dict[str, Any], i: int, m: VllmModules) -> Any:
     """The i-th request of a case."""
     said = case["requests"][i]
+    known, last = (10**6, token(i, said["out"] - 1)) if case.get("eos") else (said["out"], None)
     sampling = _Config(
-        num_logprobs=None, max_tokens=said["out"], prompt_logprobs=None, ignore_eos=True, stop_token_ids=(),
-        skip_reading_prefix_cache=False, min_tokens=0,
+        num_logprobs=None, max_tokens=known, prompt_logprobs=None, ignore_eos=True, stop_token_ids=(),
+        skip_reading_prefix_cache=False, min_tokens=0, eos_token_id=last,
     )  # fmt: skip
     made = accepted(
         m.request.Request, request_id=str(i), prompt_token_ids=said["prompt"], sampling_params=sampling, pooling_params=None,
@@ -196,49 +205,80 @@ class RealCase:
         self.held: dict[str, list[int]] = {}  # blocks of each request when it was last told
         self.due: dict[int, list[str]] = {}  # loads that end, by step
         self.answer = array("i")
+        self.ahead: Any = case.get("ahead", False)
+        self.under_way: deque[Any] = deque()  # steps, the oldest first: output, tokens of each request, those that bring one
         self.steps = self.idle = self.come = 0
 
     def play(self) -> None:
         requests, scheduler = self.case["requests"], self.scheduler
-        while (self.come < len(requests) or scheduler.requests) and self.steps < self.case["steps"] and self.idle <= IDLE:
+        while self.steps < self.case["steps"] and self.idle <= IDLE:
+            if self.come == len(requests) and not scheduler.requests and not self.under_way:
+                break
             self.before_step()
             output = scheduler.schedule()
             tokens = dict(output.num_scheduled_tokens)
             if self.record:
                 self.tell(tokens)
-            self.over(output, tokens)
+            if self.ahead:
+                self.over_ahead(output, tokens)
+            else:
+                self.over(output, tokens, [i for i in tokens if self.is_through(i)])
             self.idle = 0 if tokens or self.come < len(requests) else self.idle + 1
             self.steps += 1
 
     def before_step(self) -> None:
         """Clients go away, then requests come."""
         requests = self.case["requests"]
-        for i in range(self.come):
-            if requests[i]["leaves"] == self.steps and str(i) in self.live:
-                self.scheduler.finish_requests(str(i), self.m.request.RequestStatus.FINISHED_ABORTED)
-                self.live.pop(str(i))
+        self.leave(0)
         while self.come < len(requests) and requests[self.come]["at"] <= self.steps:
             made = self.to_come[self.come]
             self.live[made.request_id] = made
             self.scheduler.add_request(made)
             self.come += 1
 
-    def over(self, output: Any, tokens: dict[str, int]) -> None:
+    def leave(self, late: int) -> None:
+        """Clients go away; scheduled ahead, those of odd requests while the engine waits for an output."""
+        for i in range(self.come):
+            away = self.case["requests"][i]["leaves"] == self.steps and (i % 2 if self.ahead else 0) == late
+            if away and str(i) in self.live:
+                self.scheduler.finish_requests(str(i), self.m.request.RequestStatus.FINISHED_ABORTED)
+                self.live.pop(str(i))
+
+    def over_ahead(self, output: Any, tokens: dict[str, int]) -> None:
+        """As `EngineCore.step_with_batch_queue`: the oldest step is over where two are under way, or none could be composed."""
+        if tokens:
+            self.under_way.append((output, tokens, {i for i in tokens if not self.live[i].is_prefill_chunk}))
+        self.leave(1)
+        if self.under_way and not (tokens and len(self.under_way) < 2):
+            self.over(*self.under_way.popleft())
+            return
+        if (come := self.loads_that_end()) is not None:
+            self.scheduler._update_from_kv_xfer_finished(come)
+        if self.record:
+            self.answer.extend([-1, self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()])
+
+    def loads_that_end(self) -> Any:
+        """Now, as a worker reports them; None without a tier that takes its time."""
+        if (tier := self.scheduler.connector) is None or not tier.waits:
+            return None
+        for i, _ in tier.begun:
+            self.due.setdefault(self.steps + self.case["load_steps"], []).append(i)
+        tier.begun.clear()
+        come = [i for i in self.due.pop(self.steps + 1, ()) if i in self.scheduler.requests]
+        return SimpleNamespace(
+            finished_recving=come, finished_sending=None, failed_recving=None, invalid_block_ids=None,
+            kv_connector_stats=None, kv_cache_events=None,
+        )  # fmt: skip
+
+    def over(self, output: Any, tokens: dict[str, int], through: Any) -> None:
         """The step is over: requests that have all their tokens make one, and loads end."""
-        made = [self.next_token(i) if self.is_through(i) else [] for i in tokens]
+        made = [self.next_token(i) if i in through and i in self.live else [] for i in tokens]
         answer = accepted(
             self.m.outputs.ModelRunnerOutput, req_ids=list(tokens), req_id_to_index={i: k for k, i in enumerate(tokens)},
             sampled_token_ids=made, logprobs=None, prompt_logprobs_dict={}, pooler_output=[], spec_token_ids=None,
         )  # fmt: skip
-        if (tier := self.scheduler.connector) is not None and tier.waits:
-            for i, _ in tier.begun:
-                self.due.setdefault(self.steps + self.case["load_steps"], []).append(i)
-            tier.begun.clear()
-            come = [i for i in self.due.pop(self.steps + 1, ()) if i in self.scheduler.requests]
-            answer.kv_connector_output = SimpleNamespace(
-                finished_recving=come, finished_sending=None, failed_recving=None, invalid_block_ids=None,
-                kv_connector_stats=None, kv_cache_events=None,
-            )  # fmt: skip
+        if (come := self.loads_that_end()) is not None:
+            answer.kv_connector_output = come
         self.scheduler.update_from_output(output, answer)
         ended = [i for i in tokens if i in self.live and i not in self.scheduler.requests]
         for i in ended:
@@ -272,6 +312,9 @@ class RealCase:
         out.extend([len(preempted), *preempted, manager.block_pool.get_num_free_blocks()])
         stats = manager.prefix_cache_stats
         out.extend([stats.queries, stats.hits, getattr(stats, "preempted_queries", 0), getattr(stats, "preempted_hits", 0)])
+        if self.ahead:
+            there = self.live.values()
+            out.extend([sum(q.num_output_placeholders for q in there), sum(q.num_stale_output_tokens for q in there)])
 
 
 def token(i: int, k: int) -> int:

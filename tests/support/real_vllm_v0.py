@@ -20,6 +20,7 @@ from typing import Any
 
 import real_classes
 import v0_cases
+from step_clock import ready
 from v0_cases import FAILS, FAMILIES, STOPS, V0Case
 
 RELEASE = "vllm-0.9.2"
@@ -137,15 +138,21 @@ class RealV0:
 
 
 def speed(first: int, seeds: int) -> None:
-    """Steps in a CPU second of both sides on the same cases, output off."""
-    for name, make in (("simulated", v0_cases.SimulatedV0), ("real", partial(RealV0, load()))):
-        cases = [v0_cases.case(seed, f) for f in ("plain", "chunked", "tight") for seed in range(first, first + seeds)]
-        players = [(c, make(c)) for c in cases]
-        v0_cases.rush(cases[0], make(cases[0]))  # compiled now
+    """Steps in a CPU second of both sides on the same cases, output off; of this project in a compiled loop and from Python."""
+    cases = [v0_cases.case(seed, f) for f in ("plain", "chunked", "tight") for seed in range(first, first + seeds)]
+    modules = load()
+    sides = (
+        ("simulated", [ready(v0_cases.SimulatedV0(c, at_once=True).run) for c in cases], lambda play: play()[0]),
+        ("simulated, from Python", [(c, v0_cases.SimulatedV0(c)) for c in cases], lambda pair: v0_cases.rush(*pair)),
+        ("real", [(c, RealV0(modules, c)) for c in cases], lambda pair: v0_cases.rush(*pair)),
+    )
+    v0_cases.rush(cases[0], v0_cases.SimulatedV0(cases[0]))  # compiled now
+    ready(v0_cases.SimulatedV0(cases[0], at_once=True).run)()
+    for name, players, play in sides:
         begun = time.process_time()
-        steps = sum(v0_cases.rush(c, player) for c, player in players)
+        steps = sum(play(player) for player in players)
         took = time.process_time() - begun
-        print(f"{name}: {steps} steps in {took:.2f} s of CPU time, {steps / took:,.0f} a second")
+        print(f"{name}: {steps} steps in {took:.3f} s of CPU time, {steps / took:,.0f} a second")
 
 
 def compare(first: int, seeds: int) -> Counter[str]:

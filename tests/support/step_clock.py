@@ -1,5 +1,6 @@
 """A compiled loop over the verbs of a scheduler whose clock counts steps: each takes 1, and so does a step without work.
 
+One that schedules ahead has up to two steps under way: each takes 1 from when the next has been composed.
 What a served run adds is the time of a step; this is what a scheduler costs, and what it can be compared by.
 """
 
@@ -14,6 +15,7 @@ from numba import types
 from gpusim.base.compiled import direct, kept
 from gpusim.policies.schedule.parts.running import Running, ScheduleVerbs
 from gpusim.policies.schedule.parts.tables import (
+    AHEAD,
     ASK_TIER,
     ASKED,
     BLOCKS,
@@ -55,12 +57,16 @@ def play(
     arrive, compose = as_arrive(verbs[V_ARRIVE, 0], verbs[V_ARRIVE, 1]), as_compose(verbs[V_COMPOSE, 0], verbs[V_COMPOSE, 1])
     over, leave = as_over(verbs[V_OVER, 0], verbs[V_OVER, 1]), as_leave(verbs[V_LEAVE, 0], verbs[V_LEAVE, 1])
     loaded = as_loaded(verbs[V_LOADED, 0], verbs[V_LOADED, 1])
-    n, come, gone, idle, now, rows, tokens, first, last = requests.arrival.size, 0, 0, 0, 0, 0, 0, 0, 0
+    n, come, gone, idle, now, rows, tokens, first, last, queued = requests.arrival.size, 0, 0, 0, 0, 0, 0, 0, 0, 0
     word = step.word
-    while now < most and idle <= IDLE and (come < n or word[N_RUNNING] + word[N_WAITING] > 0 or word[FREE] < word[BLOCKS]):
-        while gone < leaving.size and requests.leaves[leaving[gone]] <= now:
-            leave(own, leaving[gone], now)
-            gone += 1
+    while now < most and idle <= IDLE and (
+        come < n or queued > 0 or word[N_RUNNING] + word[N_WAITING] > 0 or word[FREE] < word[BLOCKS]
+    ):
+        late = gone
+        while late < leaving.size and requests.leaves[leaving[late]] <= now:
+            if word[AHEAD] == 0 or leaving[late] % 2 == 0:
+                leave(own, leaving[late], now)
+            late += 1
         while come < n and requests.arrival[come] <= now:
             arrive(own, come, now)
             come += 1
@@ -74,7 +80,14 @@ def play(
         rows += found
         for row in range(found):
             tokens += step.tokens[row]
-        over(own, 0, now)
+        while gone < late:  # scheduled ahead, odd requests leave while the engine waits for an output
+            if word[AHEAD] and leaving[gone] % 2:
+                leave(own, leaving[gone], now)
+            gone += 1
+        queued += found > 0
+        if word[AHEAD] == 0 or queued == 2 or (queued == 1 and found == 0):
+            over(own, 0, now)
+            queued -= queued > 0
         now += 1
         while first < last and loads[first % loads.size] < (now + 1) * n:
             loaded(own, loads[first % loads.size] % n, now)

@@ -80,15 +80,17 @@ class Player(Protocol):
 class SimulatedV0:
     """This project's scheduler."""
 
-    def __init__(self, c: V0Case) -> None:
+    def __init__(self, c: V0Case, at_once: bool = False) -> None:
+        """at_once: the clock that counts steps (`step_clock`) finds all requests there from the first step on."""
         names: dict[tuple[int, ...], int] = {}
         start, identity = [0], []
         for _, prompt, *_ in c.requests:
             for k in range(len(prompt) // c.block):
                 identity.append(names.setdefault(tuple(prompt[: (k + 1) * c.block]), len(names)))
             start.append(len(identity))
+        come = [0 if at_once else a for a, *_ in c.requests]
         table = request_table(
-            [a for a, *_ in c.requests], [len(p) for _, p, *_ in c.requests], [o for _, _, o, *_ in c.requests],
+            come, [len(p) for _, p, *_ in c.requests], [o for _, _, o, *_ in c.requests],
             priority=[p for _, _, _, p, _ in c.requests], known=[(b - a) * c.block for a, b in pairwise(start)],
             start=start, identity=identity, piece=c.block,
         )  # fmt: skip

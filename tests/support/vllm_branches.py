@@ -1,6 +1,7 @@
 """Whether each family of cases reaches its branch of vLLM's real scheduler: in how many cases a line of it is executed.
 
-    python -m vllm_branches RELEASE CASES SEED
+    python -m vllm_branches RELEASE CASES SEED [FAMILY ...]
+    python -m vllm_branches ahead CASES SEED [FAMILY ...]       of 0.33.0, scheduled ahead, and the branches of that
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import real_classes
 from vllm_cases import Case, cases
-from vllm_compare import environment, version_of
+from vllm_compare import AHEAD, environment, version_of
 
 from gpusim.base.errors import GpusimError
 
@@ -75,6 +76,17 @@ BRANCHES: dict[str, tuple[str, Lines, Callable[[Case], bool]]] = {
 }  # fmt: skip
 
 
+# Of asynchronous scheduling, in whatever family: lines of 0.33.0's scheduler.
+AHEAD_BRANCHES = {
+    "the last token is under way": 813,
+    "output under way ends a preempted request": 2494,
+    "output comes for a request that has gone": 2335,
+    "blocks are named when their tokens come": 2412,
+    "a victim's blocks may still be written": 942,
+    "blocks of an ended request are free a step later": 3117,
+}
+
+
 def lines(release: str, drawn: Iterable[Case]) -> dict[str, Any]:
     """Per file its executable `lines`, and `reached`: in how many cases of each family each line has been executed."""
     text = "".join(json.dumps(case) + "\n" for case in drawn)
@@ -86,16 +98,21 @@ def lines(release: str, drawn: Iterable[Case]) -> dict[str, Any]:
     return found
 
 
-def table(release: str, drawn: Iterable[Case]) -> str:
+def table(release: str, drawn: Iterable[Case], ahead: bool = False) -> str:
     """A row for each family: its branch, and in how many of its cases that is reached; then the lines of each file."""
     version, kept = version_of(release), list(drawn)
     found = lines(release, [case for case in kept if BRANCHES[case["family"]][2](case)])
     rows = [f"{'family':24s} {'cases':>6s} {'reached':>8s}  branch (vLLM {version})"]
     for family, (what, places, _) in BRANCHES.items():
         count = sum(case["family"] == family for case in kept)
+        if count == 0:
+            continue
         file, line = places.get(version, ("", 0))
         reached = found[file]["reached"].get(str(line), {}).get(family, 0) if file else "-"
         rows.append(f"{family:24s} {count:6d} {reached:>8}  {what}")
+    for what, line in AHEAD_BRANCHES.items() if ahead else ():
+        cases_of = found[SCHEDULER]["reached"].get(str(line), {})
+        rows.append(f"{sum(cases_of.values()):6d} cases of {len(cases_of):2d} families: {what}")
     for file, seen in found.items():
         executed = len(set(seen["lines"]) & {int(line) for line in seen["reached"]})
         rows.append(f"{file:34s} {executed:4d} of {len(seen['lines']):4d} lines of functions")
@@ -103,6 +120,9 @@ def table(release: str, drawn: Iterable[Case]) -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4:
+    if len(sys.argv) < 4:
         sys.exit(__doc__)
-    print(table(sys.argv[1], cases(int(sys.argv[2]), int(sys.argv[3]))))
+    said, number, seed, *chosen = sys.argv[1:]
+    families = tuple(chosen) or tuple(BRANCHES)
+    drawn_cases = cases(int(number), int(seed), families, ahead=said == "ahead")
+    print(table(AHEAD if said == "ahead" else said, drawn_cases, said == "ahead"))

@@ -3,7 +3,8 @@
 A case is a dictionary that JSON can hold: the engine's limits and options, and requests in order of arrival with `at` (the step
 before which it comes), `prompt` (tokens), `out` (tokens), `priority`, `leaves` (the step before which its client goes away, -1:
 it stays), `below` (leading tokens that a tier below holds) and `adapter` (0: none).
-load_steps is -1 without a tier, 0 where loads run at once.
+load_steps is -1 without a tier, 0 where loads run at once.  Cases with `ahead` are for asynchronous scheduling: the next step
+is composed before the output of the one under way has come; with `eos` outputs end by a token that the engine cannot foresee.
 """
 
 from __future__ import annotations
@@ -193,9 +194,12 @@ FAMILIES: dict[str, Callable[[Draw], Case]] = {
 }  # fmt: skip
 
 
-def cases(count: int, seed: int, families: tuple[str, ...] = tuple(FAMILIES)) -> Iterator[Case]:
+def cases(
+    count: int, seed: int, families: tuple[str, ...] = tuple(FAMILIES), ahead: bool = False
+) -> Iterator[Case]:
     """So many cases of a seed, the families in turn; case n of a seed is always the same."""
     for number in range(count):
         family = families[number % len(families)]
         made = FAMILIES[family](random.Random(f"{seed} {number} {family}"))
-        yield {"number": number, "family": family, "seed": seed} | made
+        more = {"ahead": True, "eos": random.Random(f"{seed} {number}").random() < 0.5} if ahead else {}
+        yield {"number": number, "family": family, "seed": seed} | made | more

@@ -2,6 +2,8 @@
 
     python -m vllm_compare compare RELEASE STEPS SEED     so many steps in which a request ran
     python -m vllm_compare record RELEASE CASES SEED      the sample in tests/data/serving
+    python -m vllm_compare ahead STEPS SEED               the same of asynchronous scheduling, its default, with 0.33.0
+    python -m vllm_compare record_ahead CASES SEED
 
 RELEASE is vllm-0.11.0 or vllm-0.33.0, found by `real_classes`; PYTHONPATH names the checkout and tests/support.
 """
@@ -26,6 +28,8 @@ from vllm_simulated import answer
 from gpusim.base.errors import GpusimError
 
 RELEASES = ("vllm-0.11.0", "vllm-0.33.0")
+AHEAD = "vllm-0.33.0"
+"""The release whose asynchronous scheduling is compared."""
 ENDLESS = 10**9
 
 
@@ -106,16 +110,16 @@ def compare(release: str, drawn: Iterable[Case], steps: int) -> StepsCompared:
     return found
 
 
-def record(release: str, file: Path, count: int, seed: int) -> None:
+def record(release: str, file: Path, count: int, seed: int, ahead: bool = False) -> None:
     """Write the real answers to so many cases of a seed, compressed: what `recorded` reads."""
-    answers = [(number, steps, told.tolist()) for number, steps, told in real(release, cases(count, seed))]
+    answers = [(number, steps, told.tolist()) for number, steps, told in real(release, cases(count, seed, ahead=ahead))]
     kept = {"release": release, "cases": count, "seed": seed, "answers": answers}
     file.write_bytes(lzma.compress(json.dumps(kept, separators=(",", ":")).encode(), preset=9))
 
 
-def sample_of(release: str) -> Path:
+def sample_of(release: str, what: str = "scheduler") -> Path:
     """Where the recorded sample of a release is."""
-    return Path(__file__).parents[1] / "data" / "serving" / f"{release}-scheduler.json.xz"
+    return Path(__file__).parents[1] / "data" / "serving" / f"{release}-{what}.json.xz"
 
 
 def recorded(file: Path) -> dict[str, Any]:
@@ -136,6 +140,14 @@ def main(arguments: list[str]) -> None:
                 sys.exit(bool(found.different))
             elif command == "record":
                 record(release, sample_of(release), int(count), int(seed))
+        case [("ahead" | "record_ahead") as command, count, seed]:
+            if real_classes.folder(AHEAD) is None:
+                sys.exit(real_classes.absent(AHEAD))
+            if command == "ahead":
+                found = compare(AHEAD, cases(ENDLESS, int(seed), ahead=True), int(count))
+                print(found.text())
+                sys.exit(bool(found.different))
+            record(AHEAD, sample_of(AHEAD, "async-scheduler"), int(count), int(seed), ahead=True)
         case _:
             sys.exit(__doc__)
 

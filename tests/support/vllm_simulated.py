@@ -7,6 +7,8 @@ For each step, after it has been composed:
     free blocks; tokens looked up and found in the prefix cache so far; the same of preempted requests
 and after it is over:
     requests that have ended, in order; free blocks
+Of asynchronous scheduling also how many output tokens are owed, and how many tokens are stale; a step after which none is over
+has -1 in the place of those that have ended.
 """
 
 from __future__ import annotations
@@ -36,12 +38,13 @@ def limits_of(case: Case) -> EngineLimits:
 def spec_of(case: Case, version: str) -> dict[str, Any]:
     """The scheduler of a case, with its options."""
     newer = {"scheduler_reserve_full_isl": int(case["reserve"]), "watermark": case["watermark"]} if version != "0.11" else {}
+    ahead = {} if version == "0.11" else {"async_scheduling": int(case.get("ahead", 0)), "ignore_eos": int(not case.get("eos"))}
     options = {
         "version": version, "policy": case["policy"], "enable_prefix_caching": int(case["caching"]),
         "long_prefill_token_threshold": case["long_prefill"], "enable_chunked_prefill": int(case["chunked"]),
         "too_long": "cut", "max_loras": case.get("max_loras", 0),
     }  # fmt: skip
-    return {"name": "vllm", "params": options | newer}
+    return {"name": "vllm", "params": options | newer | ahead}
 
 
 def table_of(case: Case) -> RequestTable:
@@ -91,12 +94,14 @@ class SimulatedCase:
         self.due: dict[int, list[int]] = {}  # loads that end, by step
         self.answer = array("i")
         self.steps = self.busy = self.idle = self.come = 0
+        self.ahead, self.under_way = case.get("ahead", False), 0
 
     def play(self) -> None:
         """All steps of the case."""
         requests, running, word = self.case["requests"], self.running, self.step.word
         while self.steps < self.case["steps"] and self.idle <= IDLE:
-            busy = word[t.N_RUNNING] + word[t.N_WAITING] or any(self.own.slot[r] >= 0 for due in self.due.values() for r in due)
+            busy = self.under_way or word[t.N_RUNNING] + word[t.N_WAITING]
+            busy = busy or any(self.own.slot[r] >= 0 for due in self.due.values() for r in due)
             if self.come == len(requests) and not busy:
                 break
             self.before_step()
@@ -108,8 +113,7 @@ class SimulatedCase:
             for r, _, _ in self.step.load[: word[t.N_LOADS]] if self.case["load_steps"] else ():
                 self.due.setdefault(self.steps + self.case["load_steps"], []).append(int(r))
             self.tell(rows)
-            self.answer.append(ended := running.over())
-            self.answer.extend(self.step.ended[:ended].tolist())
+            self.over(rows)
             for r in self.due.pop(self.steps + 1, ()):
                 running.loaded(r)
             self.answer.append(int(word[t.FREE]))
@@ -117,12 +121,31 @@ class SimulatedCase:
             self.busy += rows > 0
             self.steps += 1
 
+    def over(self, rows: int) -> None:
+        """The step is over; scheduled ahead it is the oldest, where two are under way or none could be composed."""
+        if not self.ahead:
+            self.answer.append(ended := self.running.over())
+            self.answer.extend(self.step.ended[:ended].tolist())
+            return
+        self.under_way += rows > 0
+        self.leave(1)
+        if self.under_way == 0 or (rows and self.under_way < 2):
+            self.answer.append(-1)
+            return
+        self.under_way -= 1
+        self.answer.append(ended := self.running.over())
+        self.answer.extend(self.step.ended[:ended].tolist())
+
+    def leave(self, late: int) -> None:
+        """Clients go away; scheduled ahead, those of odd requests while the engine waits for an output."""
+        for i in range(self.come):
+            if self.case["requests"][i]["leaves"] == self.steps and (i % 2 if self.ahead else 0) == late:
+                self.running.leave(i)
+
     def before_step(self) -> None:
         """Clients go away, then requests come."""
         requests = self.case["requests"]
-        for i in range(self.come):
-            if requests[i]["leaves"] == self.steps:
-                self.running.leave(i)
+        self.leave(0)
         while self.come < len(requests) and requests[self.come]["at"] <= self.steps:
             self.running.arrive(self.come)
             self.come += 1
@@ -147,6 +170,9 @@ class SimulatedCase:
         preempted = np.flatnonzero(step.status == t.PREEMPTED).tolist()
         out.extend([len(preempted), *preempted])
         out.extend(step.word[[t.FREE, t.QUERIED, t.HIT, t.QUERIED_AGAIN, t.HIT_AGAIN]].tolist())
+        if self.ahead:
+            there = step.status <= t.SWAPPED
+            out.extend([int(self.own.owed[there].sum()), int(self.own.stale[there].sum())])
 
     def blocks_of(self, r: int) -> list[int]:
         slot = self.own.slot[r]

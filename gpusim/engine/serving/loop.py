@@ -1,5 +1,8 @@
 """The loop of a service: what happens next, and what each engine does when its step is over.
 
+An engine whose scheduler works ahead has two steps at most: one under way, and one that begins when that ends.  It composes the
+latter when the former begins; where nothing can run then, not again before the step is over.
+
 At equal times what flows goes first, then what comes within a mixed pool, clients that go away, arrivals, and steps that end,
 engines in their order; only then do engines that stand still compose their next steps, so that these know of all of it.
 """
@@ -227,6 +230,19 @@ def end_requests(s: Service, e: int, step: StepTable) -> None:
 
 
 @kernel
+def start_step(s: Service, e: int, rows: int, took: int) -> None:
+    """A step of engine e begins now."""
+    engine, now = s.engine[e], s.clock[0].now
+    engine.working, engine.began, engine.took, engine.known = 1, now, took, 0
+    if engine.device >= 0:
+        devices.add(s, e, took)
+    else:
+        engine.ends = now + took
+        slowing.changed(s)
+    note(s, STEP, rows, e, took)
+
+
+@kernel
 def end_step(s: Service, e: int) -> None:
     """The step of engine e is over."""
     engine, now = s.engine[e], s.clock[0].now
@@ -239,7 +255,7 @@ def end_step(s: Service, e: int) -> None:
             engine.slowed += now - engine.began - engine.took
             note(s, LATER, 0, e, now - engine.began - engine.took)
     engine.ends = NEVER
-    engine.working, engine.woken = 0, 1
+    engine.working, engine.woken, engine.tried = 0, 1, 0
     slowing.changed(s)
     call(s, e, V_OVER, 0)
     step, below = step_at(engine.step), tiers_at(s.tiers[0])
@@ -249,6 +265,10 @@ def end_step(s: Service, e: int) -> None:
         tiers.offer(below, requests_at(s.chunked[0]), step, e, now)
     give_tokens(s, e, step)
     end_requests(s, e, step)
+    if engine.next_takes > 0:
+        start_step(s, e, engine.next_rows, engine.next_takes)
+        slowing.take_needs(s, e)
+        engine.next_takes = 0
     if s.course[0].routing == MIXED_POOL and step.word[told.N_RUNNING] + step.word[told.N_WAITING] == 0:
         pool.go_home(pool_at(s.pool[0]), e)
 
@@ -314,7 +334,7 @@ def find_below(s: Service, t: tiers.TierTables, e: int, r: int, there: int) -> i
 
 @kernel
 def begin_step(s: Service, e: int) -> int:
-    """Engine e, which stands still, begins its next step if anything can run; GOES_ON, or why Python is needed."""
+    """Engine e begins its next step if anything can run, now or after the one under way; GOES_ON, or why Python is needed."""
     engine, now = s.engine[e], s.clock[0].now
     step, below, requests = step_at(engine.step), tiers_at(s.tiers[0]), requests_at(s.requests[0])
     rows = call(s, e, V_COMPOSE, 0)
@@ -330,7 +350,7 @@ def begin_step(s: Service, e: int) -> int:
         return ASK
     if rows == told.STOPPED:
         return STOPPED
-    engine.woken, engine.wakes = 0, NEVER
+    engine.woken, engine.wakes, engine.tried = 0, NEVER, engine.working
     owe_swaps(engine, step)
     end_requests(s, e, step)
     chunks = requests_at(s.chunked[0])
@@ -373,20 +393,22 @@ def begin_step(s: Service, e: int) -> int:
         elif x.stopped == 1:
             x.stopped = 0
             note(s, RESUMED, step.who[i], e, 0)
-        if x.made == 0:
+        if x.made == 0 and step.before[i] < requests.prompt[step.who[i]]:
             prompt += step.tokens[i]
     took = as_cost(s.cost[e, 0], s.cost[e, 1])(engine.cost, engine.step) + engine.owed
     engine.owed = 0
-    engine.working, engine.began, engine.took, engine.known = 1, now, took, 0
-    if engine.device >= 0:
-        devices.add(s, e, took)
+    if engine.tried:
+        engine.next_takes, engine.next_rows = took, rows
+        slowing.foresee_needs(s, e)
     else:
-        engine.ends = now + took
-        slowing.changed(s)
+        start_step(s, e, rows, took + (step.word[told.BESIDE] if engine.ahead else 0))
+        engine.woken = engine.ahead
+        if engine.ahead:  # the next step is composed into the same table
+            slowing.foresee_needs(s, e)
+            slowing.take_needs(s, e)
     engine.steps += 1
     engine.prompt_tokens += prompt
     sample_tokens(s, e, prompt, 0)
-    note(s, STEP, rows, e, took)
     return GOES_ON
 
 
@@ -475,9 +497,10 @@ def happen(s: Service, requests: RequestTable) -> None:
 
 @kernel
 def idle(s: Service) -> int:
-    """An engine that stands still and may have something to run; -1: there is none."""
+    """An engine that may have something to run and is not full; -1: there is none."""
     for e in range(s.engine.size):
-        if s.engine[e].woken and s.engine[e].working == 0:
+        x = s.engine[e]
+        if x.woken and (x.working == 0 or (x.ahead and x.tried == 0)):
             return e
     return -1
 

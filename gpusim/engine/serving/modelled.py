@@ -13,19 +13,20 @@ from gpusim.engine.serving.tables import COST, NEEDS
 from gpusim.machine.serving import moved
 from gpusim.machine.serving import step as steps
 from gpusim.machine.serving.build import ServedStepTimes, StepParts
-from gpusim.policies.schedule.parts.tables import N_STEP, step_at
+from gpusim.policies.schedule.parts.tables import BESIDE, N_STEP, step_at
 
 
 @by_pointer
 class ModelledTables(NamedTuple):
-    """The table of step times; ns of the parts of the latest step, and of all steps, in the order of `steps.PARTS`.
+    """The table of step times; ns of the parts of the latest step and, last, of what it hides; of all steps, in the order of
+    `steps.PARTS`.
 
     bytes  what steps move, in the order of `machine.serving.moved`
     """
 
     numbers: Annotated[Any, np.float64, "numbers"]
     bytes: Annotated[Any, np.float64, moved.NUMBERS]
-    parts: Annotated[Any, np.int64, 5]
+    parts: Annotated[Any, np.int64, 6]
     summed: Annotated[Any, np.int64, 5]
 
 
@@ -40,6 +41,7 @@ def modelled(at: int, step: int) -> int:
     ns = steps.step_time(m.numbers, s.before, s.tokens, s.word[N_STEP], m.parts)
     for part in range(5):
         m.summed[part] += m.parts[part]
+    s.word[BESIDE] = m.parts[steps.HIDDEN]
     return max(1, ns)
 
 

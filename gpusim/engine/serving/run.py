@@ -20,7 +20,7 @@ from gpusim.engine.serving.tiering import KvStore, chunked, placed_managers, tie
 from gpusim.engine.serving.tiers import TIERS
 from gpusim.engine.state import LINK
 from gpusim.policies.schedule.parts import tables as told
-from gpusim.policies.schedule.parts.running import NO_SWAP_SPACE, Running
+from gpusim.policies.schedule.parts.running import STOPS, Running
 from gpusim.policies.schedule.parts.tables import NEVER, REFUSALS, REQUESTS, RequestTable
 from gpusim.results.served import EngineAccount, Served
 
@@ -107,6 +107,7 @@ class ServiceRun:
         for row, engine in zip(self.tables.engine, engines, strict=True):
             row["own"], row["step"] = engine.scheduler.own, engine.scheduler.step_at
             row["cost"], row["ends"], row["wakes"] = engine.cost.own, NEVER, NEVER
+            row["ahead"] = engine.scheduler.step.word[told.AHEAD]
             row["role"] = ROLES["whole" if pool is not None else engine.role]
             row["service"], row["device"] = engine.service, engine.device
             row["slice"] = shared.tenancy.tenants[engine.service].slice if shared is not None else 0
@@ -150,7 +151,7 @@ class ServiceRun:
             elif reason == t.ASK:
                 self.engines[int(self.tables.course["asking"][0]) - 1].scheduler.answer(self.now)
             elif reason == t.STOPPED:
-                raise PolicyError(*NO_SWAP_SPACE)
+                raise PolicyError(*next(STOPS[name] for e in self.engines if (name := e.scheduler.policy.name) in STOPS))
             elif reason == t.STUCK:
                 raise GpusimError(self._stuck())
             else:

@@ -91,6 +91,22 @@ def find_needs(s: Service, e: int) -> None:
 
 
 @kernel
+def foresee_needs(s: Service, e: int) -> None:
+    """What the step that has just been composed needs, while the one before is under way."""
+    if s.course[0].shares and s.need[e, 0] != 0:
+        as_needs(s.need[e, 0], s.need[e, 1])(s.engine[e].cost, s.engine[e].step, s.needs_next[e])
+
+
+@kernel
+def take_needs(s: Service, e: int) -> None:
+    """The step that was composed ahead is under way."""
+    if s.course[0].shares and s.need[e, 0] != 0:
+        s.engine[e].known = 1
+        for i in range(2 * PARTS):
+            s.needs[e, i] = s.needs_next[e, i]
+
+
+@kernel
 def needed(s: Service, k: int, part: int) -> float:
     """What a part of the step needs of its engine's k-th link, bytes/ns, no more than that has."""
     return min(s.needs[s.shared[k].engine, 2 * part + 1] * s.times[k, part], s.full[s.shared[k].link])

@@ -49,6 +49,9 @@ ENGINE = record(
      ("began", i8), ("took", i8),  # when it began, and what it takes if nothing slows it down
      ("known", i8),               # what it needs stands in `needs`
      ("slowed", i8),              # ns by which copies have made steps longer
+     ("ahead", i8),               # its scheduler composes a step while the one before is under way
+     ("tried", i8),               # it has been asked for that one
+     ("next_takes", i8), ("next_rows", i8),  # ns and requests of that one, 0: there is none
      ("each", i8),                # blocks of its device in a chunk of the tiers
      ("swap_latency", i8), ("swap_out", f8), ("swap_in", f8),  # ns of a step's swaps, and of each block
      ("owed", i8),                # ns of swaps that its next step begins with
@@ -137,6 +140,7 @@ class Service(NamedTuple):
     cost: Annotated[Any, i8, "E", 2]            # address of what its steps cost
     need: Annotated[Any, i8, "E", 2]            # and of what they need of links
     needs: Annotated[Any, f8, "E", 2 * PARTS]   # of the step under way: ns and bytes/ns of each part
+    needs_next: Annotated[Any, f8, "E", 2 * PARTS]  # of the step that is composed ahead
     shared: Annotated[Any, SHARED, "shared"]
     times: Annotated[Any, i8, "shared", PARTS]  # how often each part of a step passes the link
     full: Annotated[Any, f8, "links"]           # rates of links; in `link`, less what steps take that are under way

@@ -30,11 +30,12 @@ ELEMENT, BETWEEN = 2, 4  # bytes: of weights and activations; of what shrink han
 
 @dataclass(frozen=True)
 class AdapterShape:
-    """Adapters of one rank beside all weight matrices of a model that is split over `ways` GPUs."""
+    """Adapters of one rank beside all weight matrices of a model that is split over `ways` GPUs, or those of attention only."""
 
     model: ServedModel
     rank: int
     ways: int = 1
+    attention: bool = False
 
     def __post_init__(self) -> None:
         if self.model.experts:
@@ -43,7 +44,8 @@ class AdapterShape:
     def matrices(self) -> list[tuple[int, int, int]]:
         """(outputs, inputs, how many matrices are fused) of each product of a layer on one GPU."""
         fused = (3, 1, 2 if self.model.gated else 1, 1)
-        return [(m.n, m.k, parts) for m, parts in zip(self.model.matrices(self.ways), fused, strict=True)]
+        found = [(m.n, m.k, parts) for m, parts in zip(self.model.matrices(self.ways), fused, strict=True)]
+        return found[:2] if self.attention else found
 
     @property
     def bytes(self) -> int:

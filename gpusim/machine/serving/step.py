@@ -32,6 +32,8 @@ I64 = npt.NDArray[np.int64]
 
 PARTS = ("gemm", "attention", "collectives", "other", "host")
 GEMM, ATTENTION, COLLECTIVES, OTHER, HOST = range(5)
+HIDDEN = 5
+"""Behind the parts: ns of the CPU that a step takes no time for, as the GPU computes the step before."""
 
 # What the first numbers of a table say: by token and by request the offset of three arrays, of which each has a number for
 # 0, 1, ... count, then that count and the slope of each beyond; of grids the offset, rows and columns.
@@ -114,7 +116,7 @@ def _attention(table: F64, before: I64, tokens: I64, count: int) -> float:
 
 @entry(types.int64(_F, _I, _I, types.int64, _I))
 def step_time(table: F64, before: I64, tokens: I64, count: int, parts: I64) -> int:
-    """ns of a step; `parts`, of five numbers, gets its parts in ns, in the order of PARTS.
+    """ns of a step; `parts`, of five numbers, gets its parts in ns, in the order of PARTS, and of six also what is HIDDEN.
 
     before  (N,) tokens of each scheduled request that are computed already
     tokens  (N,) tokens of each in this step; 0: not in it
@@ -145,6 +147,8 @@ def step_time(table: F64, before: I64, tokens: I64, count: int, parts: I64) -> i
     launched = gpu if padded > 0 else max(gpu, table[LAUNCHES])
     whole = max(launched, host) if table[OVERLAP] > 0 else launched + host
     parts[HOST] = round(whole - gpu)
+    if parts.size > HIDDEN:
+        parts[HIDDEN] = round(launched + host - whole)
     return int(parts[GEMM] + parts[ATTENTION] + parts[COLLECTIVES] + parts[OTHER] + parts[HOST])
 
 

@@ -116,6 +116,8 @@ def compose(at: int, r: int, now: int) -> int:
     tree, queue = radix_at(own.at[s.TO_TREE]), waiting_at(own.at[s.TO_QUEUE])
     for word in range(8):  # the counts of rows
         step.word[word] = 0
+    if own.word[s.CHUNKED] != NONE:
+        checkpoint(own, requests, step, tree, own.word[s.CHUNKED], step.computed[own.word[s.CHUNKED]])
     rows = prefill(own, requests, step, tree, queue)
     own.word[s.PREFILLS] = rows
     if rows == 0:
@@ -143,12 +145,13 @@ def over(at: int, r: int, now: int) -> int:
     prefills = own.word[s.PREFILLS] > 0
     batch = own.word[s.BATCH] if prefills else 0
     ended = 0
+    if prefills and batch == 0:  # what has been prefilled takes the place of an empty batch, and does not know that it was full
+        own.word[s.FULL] = 0
     for row in range(step.word[t.N_STEP]):
         who = step.who[row]
         step.computed[who] += step.tokens[row]
         if step.computed[who] < length(requests, step, who):
-            checkpoint(own, requests, step, tree, who, step.computed[who])
-            own.word[s.FULL] = 0
+            own.word[s.FULL] = 0  # its chunk can be found from the next pass on
             continue
         step.made[who] += 1
         if step.made[who] >= min(requests.output[who], allowed(own, requests, who)):

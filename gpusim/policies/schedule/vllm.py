@@ -2,7 +2,7 @@
 
 Requests that run go first, in order; where blocks are short the last of them (or the one that matters least) is preempted and
 computed again later.  Then waiting requests start, as long as the step has tokens and the pool has blocks.  One group of full
-attention; not modelled are sliding windows, speculation, encoder inputs, and scheduling ahead of the step at hand.
+attention; not modelled are sliding windows, speculation and encoder inputs.
 
 version  0.11 or 0.33
 policy  fcfs, or priority: the lower number goes first
@@ -11,6 +11,8 @@ long_prefill_token_threshold  the most tokens of one prompt in a step; 0: no bou
 enable_chunked_prefill  0: a prompt is computed in one step
 scheduler_reserve_full_isl  1: a request starts only when all its tokens would fit (0.33; auto: as the version has it)
 watermark  share of all blocks that stay free when a request starts beside others (0.33)
+async_scheduling  1: a step is composed while the one before is computed (0.33; auto: as the version has it, 0.33 does)
+ignore_eos  1: outputs have lengths that the engine knows; 0: their last token ends them, and async scheduling learns it late
 max_loras  LoRA adapters that the running requests have at most, others wait; 0: no bound
 too_long  what becomes of a request longer than the model takes: reject (as the server) or cut (as the engine)
 
@@ -21,18 +23,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.base.compiled import Placed, kernel, outlined
+from gpusim.base.compiled import Placed, kernel
 from gpusim.base.errors import PolicyError
 from gpusim.base.tables import filled
 from gpusim.policies.compiled import F64, verb
 from gpusim.policies.schedule.parts import tables as t
 from gpusim.policies.schedule.parts import vllm_options as given
 from gpusim.policies.schedule.parts import vllm_tables as v
-from gpusim.policies.schedule.parts.block_pool import POOL, POOL_FREE, BlockPool, block_pool, pool_at
+from gpusim.policies.schedule.parts.block_pool import POOL, POOL_FREE, block_pool, pool_at
 from gpusim.policies.schedule.parts.running import EngineLimits, InCommon, most_holders
-from gpusim.policies.schedule.parts.tables import VERB, RequestTable, StepTable, requests_at, step_at
+from gpusim.policies.schedule.parts.tables import VERB, RequestTable, requests_at, step_at
 from gpusim.policies.schedule.parts.vllm_adapters import count_adapters
-from gpusim.policies.schedule.parts.vllm_blocks import blocks_for, free_blocks, length
+from gpusim.policies.schedule.parts.vllm_ahead import release, set_out
+from gpusim.policies.schedule.parts.vllm_blocks import blocks_for
+from gpusim.policies.schedule.parts.vllm_over import close_ranks, end, end_flights, end_rows
+from gpusim.policies.schedule.parts.vllm_queue import wait_last
 from gpusim.policies.schedule.parts.vllm_step import (
     admit_holders,
     admit_waiting,
@@ -40,23 +45,16 @@ from gpusim.policies.schedule.parts.vllm_step import (
     cap,
     drop_from_running,
     end_step,
-    hold_no_more,
     run_on,
-    wait_last,
-    wait_no_more,
 )
 from gpusim.policies.schedule.parts.vllm_tables import VLLM, VllmTables, vllm_at
-from gpusim.policies.schedule.parts.waiting import (
-    WAITING_TABLE,
-    WaitingTable,
-    waiting_at,
-    waiting_table,
-)
+from gpusim.policies.schedule.parts.waiting import WAITING_TABLE, waiting_at, waiting_table
 
 NUMBERS = "gpusim.policies.schedule.parts.vllm_options"
 PARAMS = {
     "version": "0.33", "policy": "fcfs", "enable_prefix_caching": 1, "long_prefill_token_threshold": 0,
-    "enable_chunked_prefill": 1, "scheduler_reserve_full_isl": "auto", "watermark": 0.0, "max_loras": 0, "too_long": "reject",
+    "enable_chunked_prefill": 1, "scheduler_reserve_full_isl": "auto", "watermark": 0.0, "max_loras": 0,
+    "async_scheduling": "auto", "ignore_eos": 1, "too_long": "reject",
 }  # fmt: skip
 LIMITS = {"watermark": 0.999999}
 
@@ -76,11 +74,14 @@ def placed(shared: InCommon, limits: EngineLimits, params: F64, ordered: int = 1
     pool = Placed(block_pool(limits.blocks), POOL)
     queue = Placed(waiting_table(n, by_priority), WAITING_TABLE)
     lengths = {"seqs": seqs, "requests": n, "slots": slots, "blocks of a request": width, "passed": n + 1, "ordered": ordered}
+    if params[given.P_ASYNC]:
+        lengths |= {"ahead": n, "flights": 2 * seqs, "fences": 2 * seqs, "slots": slots + 2 * seqs}
     lengths["adapters"] = 1 + int(shared.requests.adapter.max(initial=0))
     own = filled(VllmTables, lengths)
     own.at[:] = shared.requests_at, shared.step_at, pool.address, queue.address
     own.option[:] = _options(shared, limits, params)
-    own.slot[:], own.free_slot[:], own.word[v.SLOTS_FREE] = -1, np.arange(slots), slots
+    own.slot[:], own.free_slot[:], own.word[v.SLOTS_FREE] = -1, np.arange(own.free_slot.size), own.free_slot.size
+    shared.step.word[t.AHEAD] = own.option[v.ASYNC]
     shared.step.word[t.FREE], shared.step.word[t.BLOCKS] = limits.blocks - 1, limits.blocks - 1
     return [Placed(own, VLLM), pool, queue]
 
@@ -139,7 +140,10 @@ def compose(at: int, r: int, now: int) -> int:
     own.word[v.PHASE] = v.FRESH
     step.word[t.FREE] = pool.word[POOL_FREE]
     step.word[t.STEPS] += 1
-    return end_step(step)
+    rows = end_step(step)
+    if rows and own.option[v.ASYNC]:
+        set_out(own, requests, step)
+    return rows
 
 
 @verb(VERB)
@@ -147,18 +151,10 @@ def over(at: int, r: int, now: int) -> int:
     own = vllm_at(at)
     requests, step = requests_at(own.at[v.TO_REQUESTS]), step_at(own.at[v.TO_STEP])
     pool, queue = pool_at(own.at[v.TO_POOL]), waiting_at(own.at[v.TO_QUEUE])
-    ended = 0
-    for row in range(step.word[t.N_STEP]):
-        who = step.who[row]
-        step.computed[who] += step.tokens[row]
-        if step.computed[who] < length(requests, step, who):
-            continue
-        own.partial[who] = 0
-        step.made[who] += 1
-        if step.made[who] >= requests.output[who] or length(requests, step, who) >= own.option[v.MAX_LEN]:
-            end(own, requests, step, pool, queue, who, t.FINISHED)
-            step.ended[ended] = who
-            ended += 1
+    if own.option[v.ASYNC]:
+        ended = end_flights(own, requests, step, pool, queue)
+    else:
+        ended = end_rows(own, requests, step, pool, queue)
     if ended:
         close_ranks(own, step)
     step.word[t.N_ENDED], step.word[t.FREE] = ended, pool.word[POOL_FREE]
@@ -189,7 +185,7 @@ def loaded(at: int, r: int, now: int) -> int:
     if step.status[r] == t.LOADING:
         own.arrived[r] = 1
     else:  # its client has gone away, and its blocks were still being written
-        free_blocks(own, pool, r)
+        release(own, step, pool, r)
         step.word[t.FREE] = pool.word[POOL_FREE]
     return 0
 
@@ -206,31 +202,3 @@ def refusal(own: VllmTables, requests: RequestTable, r: int) -> int:
         return t.LONG_OUTPUT
     # Its last token is never computed.
     return t.NO_ROOM if blocks_for(own, min(whole, most) - 1) > own.option[v.BLOCKS_THERE] else 0
-
-
-@outlined
-def end(
-    own: VllmTables, requests: RequestTable, step: StepTable, pool: BlockPool, queue: WaitingTable, r: int, status: int
-) -> None:
-    """The request is over: it waits no more, and its blocks are free, at once unless a load still writes to them."""
-    was = step.status[r]
-    step.status[r] = status
-    if own.holder[r]:
-        hold_no_more(own, queue, r)
-    elif was in (t.WAITING, t.PREEMPTED, t.LOADING):
-        wait_no_more(own, requests, queue, r)
-    if was in (t.WAITING, t.PREEMPTED, t.LOADING):
-        step.word[t.N_WAITING] -= 1
-    if was != t.LOADING or own.arrived[r] or own.option[v.HOLDERS_FIRST] == 0:
-        free_blocks(own, pool, r)
-
-
-@kernel
-def close_ranks(own: VllmTables, step: StepTable) -> None:
-    """Requests that have ended are running no more."""
-    left = 0
-    for i in range(step.word[t.N_RUNNING]):
-        if step.status[own.running[i]] == t.RUNNING:
-            own.running[left] = own.running[i]
-            left += 1
-    step.word[t.N_RUNNING] = left

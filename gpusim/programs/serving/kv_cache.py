@@ -34,10 +34,12 @@ class ServerRequests:
     hashes: list[Any] = field(default_factory=list)
     line: Any = field(default_factory=lambda: array("q"))
     """Where each stands in its file."""
+    adapter: Any = field(default_factory=lambda: array("q"))
+    """Which LoRA adapter each wants, counted from 1 in the order in which they are first named; 0: none."""
 
     def every(self, n: int) -> ServerRequests:
         """The first of each n."""
-        columns = (self.arrival, self.prompt, self.output, self.hashes, self.line)
+        columns = (self.arrival, self.prompt, self.output, self.hashes, self.line, self.adapter)
         return ServerRequests(self.hash_tokens, *(column[::n] for column in columns))
 
 

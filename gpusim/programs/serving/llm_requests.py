@@ -3,6 +3,7 @@
 Mooncake: JSON lines {"timestamp": ms, "input_length", "output_length", "hash_ids"}: one hash per 512 tokens of the prompt
 (the last may be shorter), which stands for these tokens and all before them (kvcache-ai/Mooncake, FAST25-release).
 Azure: CSV TIMESTAMP,ContextTokens,GeneratedTokens (Azure/AzurePublicDataset, AzureLLMInferenceTrace); it has no hashes.
+Both may name the LoRA adapter of a request, "adapter" or a fourth column Adapter; none where it is empty or 0.
 
     model       the model of the cache: gpt2, llama-1b, llama-8b, llama-70b, mistral-7b, qwen2.5-7b
     layers, heads, kv_heads, head_dim, parameters
@@ -40,6 +41,7 @@ from gpusim.trace.check import MAX_FLOPS
 from gpusim.trace.trace import Trace
 
 _CSV = ("timestamp", "contexttokens", "generatedtokens")
+_ADAPTER = "adapter"
 _JSON = ("timestamp", "input_length", "output_length", "hash_ids")
 _MAX_TOKENS = 10**8  # of one request
 _LONGEST = 10 * 366 * 86_400 * 10**9  # ns
@@ -136,7 +138,7 @@ def _numbered(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _mooncake(lines: Iterator[tuple[int, bytes]], path: str, hash_tokens: int, wanted: int | None) -> ServerRequests:
-    found = ServerRequests(hash_tokens)
+    found, names = ServerRequests(hash_tokens), dict[str, int]()
     for number, line in lines:
         if len(found.arrival) == wanted:
             break
@@ -149,6 +151,7 @@ def _mooncake(lines: Iterator[tuple[int, bytes]], path: str, hash_tokens: int, w
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             raise TraceError("this line is not a Mooncake request", where, "needed: " + ", ".join(_JSON)) from None
         _append(found, at, prompt, output, path, number)
+        _want(found, row.get(_ADAPTER), names, where)
         if len(keys) != -(-prompt // hash_tokens):
             raise TraceError(
                 f"{len(keys)} hashes do not cover {prompt} tokens", where, f"one for each {hash_tokens}; see hash_tokens"
@@ -158,16 +161,16 @@ def _mooncake(lines: Iterator[tuple[int, bytes]], path: str, hash_tokens: int, w
 
 
 def _columns(first: bytes, path: str, number: int) -> list[int]:
-    """Where the three columns stand."""
+    """Where the three columns stand, and that of adapters where there is one."""
     names = [name.strip().lower() for name in first.decode("utf-8-sig", "replace").split(",")]
     missing = [column for column in _CSV if column not in names]
     if missing:
         raise TraceError(f"the column '{missing[0]}' is missing", f"{path}:{number}", "needed: " + ", ".join(_CSV))
-    return [names.index(column) for column in _CSV]
+    return [names.index(column) for column in (*_CSV, _ADAPTER) if column in names]
 
 
 def _azure(columns: list[int], lines: Iterator[tuple[int, bytes]], path: str, wanted: int | None) -> ServerRequests:
-    found = ServerRequests(0)
+    found, names = ServerRequests(0), dict[str, int]()
     start: datetime | None = None
     for number, line in lines:
         if len(found.arrival) == wanted:
@@ -175,14 +178,23 @@ def _azure(columns: list[int], lines: Iterator[tuple[int, bytes]], path: str, wa
         where = f"{path}:{number}"
         fields = line.decode("utf-8", "replace").split(",")
         try:
-            time, prompt, output = (fields[i].strip() for i in columns)
+            time, prompt, output, *adapter = (fields[i].strip() for i in columns)
             moment = datetime.fromisoformat(time)
             start = start or moment
             at = (moment - start) // timedelta(microseconds=1) * 1000
             _append(found, at, int(prompt), int(output), path, number)
+            _want(found, adapter[0] if adapter else None, names, where)
         except (ValueError, TypeError, IndexError):
             raise TraceError("this line is not a request", where, "expected a time and two numbers of tokens") from None
     return found
+
+
+def _want(found: ServerRequests, adapter: Any, names: dict[str, int], where: str) -> None:
+    """The request wants the adapter of this name, or number, or none."""
+    if adapter is not None and type(adapter) not in (str, int):
+        raise TraceError(f"an adapter is named {shown(adapter)}", where, "by a name or a number; nothing or 0: none")
+    name = str(adapter or "").strip()
+    found.adapter.append(0 if name in ("", "0") else names.setdefault(name, len(names) + 1))
 
 
 def _append(found: ServerRequests, at: int, prompt: Any, output: Any, path: str, line: int) -> None:

@@ -49,7 +49,8 @@ def table(found: ServerRequests) -> RequestTable:
         start[1:] = np.cumsum([len(h) for h in hashes])
     prompt = np.array(found.prompt, np.int64)
     return request_table(
-        arrival - arrival[0], prompt, np.array(found.output, np.int64), known=prompt if hashes else 0, start=start,
+        arrival - arrival[0], prompt, np.array(found.output, np.int64), adapter=np.array(found.adapter, np.int64),
+        known=prompt if hashes else 0, start=start,
         identity=np.concatenate(hashes) if hashes else None, piece=found.hash_tokens or 1,
     )  # fmt: skip
 

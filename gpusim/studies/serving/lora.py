@@ -1,4 +1,4 @@
-"""LoRA adapters of a service, in words: rank=16, max_loras=8, max_cpu_loras=64."""
+"""LoRA adapters of a service, in words: rank=16, max_loras=8, max_cpu_loras=64; of S-LoRA, which has no slots, rank=16."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from dataclasses import dataclass
 
 from gpusim.base.errors import GpusimError, suggest
 from gpusim.base.text import join
+from gpusim.machine.serving.adapters import AdapterShape
+from gpusim.machine.serving.shape import ServedModel
 
-ENGINES = ("vllm@0.11", "vllm@0.33")
+ENGINES = ("vllm@0.11", "vllm@0.33", "slora")
+POOLED = "slora"
+"""The one whose adapters lie in the pool of keys and values."""
 """Schedulers that mind the adapters of requests."""
 MOST = {"rank": 512, "max_loras": 1024, "max_cpu_loras": 1_000_000}
 
@@ -47,11 +51,14 @@ def lora_of(text: str) -> LoraWord | None:
     return found
 
 
-def with_slots(engine: str, lora: LoraWord | None) -> str:
-    """The scheduler, which is told how many adapters a step may have."""
+def with_slots(engine: str, lora: LoraWord | None, model: ServedModel, ways: int) -> str:
+    """The scheduler, which is told how many adapters a step may have, or how large one is."""
     if lora is None:
         return engine
     option = f"max_loras={lora.max_loras}"
+    if engine.startswith(POOLED):
+        size = AdapterShape(model, lora.rank, ways, attention=True).bytes
+        option = f"adapter_cells={-(-size // round(model.token_bytes(ways)))}"
     return f"{engine[:-1]}, {option})" if engine.endswith(")") else f"{engine}({option})"
 
 
@@ -59,3 +66,6 @@ def check(engine: str, lora: LoraWord | None) -> None:
     """Raises GpusimError for an engine whose adapters are not modelled."""
     if lora is not None and engine not in ENGINES:
         raise GpusimError(f"adapters are not modelled with '{engine}'", hint=f"they are with {join(ENGINES)}")
+    if lora is not None and engine == POOLED and (lora.max_loras, lora.max_cpu_loras) != (1, 0):
+        said = "S-LoRA has no slots for adapters: they lie in the pool of keys and values, and all in the host's memory"
+        raise GpusimError(said, hint=f'lora="rank={lora.rank}"')

@@ -31,11 +31,13 @@ from gpusim.policies.registry import of
 from gpusim.policies.schedule.parts.managers import MANAGERS, HostManager, is_manager, manager_of
 from gpusim.policies.schedule.parts.running import EngineLimits
 from gpusim.policies.schedule.parts.tables import RequestTable
+from gpusim.policies.schedule.parts.vllm_options import P_ASYNC as ASYNC
 from gpusim.programs.serving.requests import requests_of
 from gpusim.programs.zoo.served import served
 from gpusim.studies.serving.beside import BesideWord, beside_of, check_beside, started
 from gpusim.studies.serving.flexgen import flexgen
 from gpusim.studies.serving.kinds import Below, ReplicaKind, check_kinds, too_few
+from gpusim.studies.serving.lora import POOLED as POOLED_ADAPTERS
 from gpusim.studies.serving.lora import LoraWord, lora_of, with_slots
 from gpusim.studies.serving.lora import check as check_adapters
 from gpusim.studies.serving.offload import offloaded, refuse_together
@@ -189,7 +191,7 @@ class PreparedService:
             blocks, role = self.kind(i).blocks, self.role(i)
             most = spec.max_len or min(longest + margin, self.model.context or longest + margin, blocks * spec.block)
             limits = EngineLimits(blocks, spec.block, spec.max_seqs, spec.max_tokens, most)
-            engine = with_slots(spec.engine, self.lora)
+            engine = with_slots(spec.engine, self.lora, self.model, spec.tensor)
             apart = role == "prefill" and spec.routing != POOL
             scheduler = spec.policy("schedule", engine).start(prompts if apart else named, limits)
             engines.append(Engine(f"replica {i}", scheduler, self._cost(named, i), self._swap(group), role))
@@ -211,12 +213,19 @@ class PreparedService:
         if self.lora is None:
             return below.cost(times, replica) if below else ModelledCost(times)
         spec, profile = self.spec, self.topology.profile(group[0])
-        shape = AdapterShape(self.model, self.lora.rank, spec.tensor)
+        shape = AdapterShape(self.model, self.lora.rank, spec.tensor, attention=self._pools_adapters)
+        grid = adapter_times(shape, profile, times.engine)
+        if self._pools_adapters:  # the scheduler says what is copied
+            count = max(int(requests.adapter.max(initial=0)), 1)
+            return AdaptedCost(times, requests, count, count, 0.0, 0.0, grid)
         link = way(self.topology, socket_of(self.topology, group[0]), group[0])
         load = link.latency + shape.bytes / link.rate + shape.copies * float(profile.launch.eager.value)
         read = round(profile.nvme.latency.value) + shape.bytes * spec.tensor / (profile.nvme.read.value / 1e9)
-        grid = adapter_times(shape, profile, times.engine)
         return AdaptedCost(times, requests, self.lora.max_loras, self.lora.in_host, load, read, grid)
+
+    @property
+    def _pools_adapters(self) -> bool:
+        return self.spec.engine.startswith(POOLED_ADAPTERS)
 
     @property
     def lora(self) -> LoraWord | None:
@@ -281,7 +290,7 @@ def prepare(spec: ServiceSpec) -> PreparedService:
     groups = whole[: spec.replicas or len(whole)]
     times_of = partial(
         step_times, engine=name if name.startswith(COSTED) else LIKE, ways=spec.tensor, topology=topology,
-        most_tokens=spec.max_tokens, most_requests=spec.max_seqs,
+        most_tokens=spec.max_tokens, most_requests=spec.max_seqs, overlap=_overlaps(scheduler),
     )  # fmt: skip
     _check_routing(spec, name)
     _check_split(spec, name, len(groups), scheduler.new_asked is not None)
@@ -321,6 +330,13 @@ def _kind(
     else:
         below = offloaded(spec.offload, model, topology, groups, own, beside)
     return ReplicaKind(profile.name, times, _blocks(spec, profile, model, below), below)
+
+
+def _overlaps(scheduler: Any) -> bool | None:
+    """Whether the CPU works beside the GPU, which it can where steps are composed ahead; None: as the engine has it."""
+    if scheduler.new_asked is not None:  # a scheduler in Python is asked when a step is over
+        return False
+    return bool(scheduler.params[ASYNC]) if "async_scheduling" in scheduler.values else None
 
 
 def _check_routing(spec: ServiceSpec, engine: str) -> None:
@@ -364,7 +380,8 @@ def _blocks(spec: ServiceSpec, profile: Profile, model: ServedModel, offload: Be
     share = spec.memory * profile.memory.capacity.value
     weights, step = model.weight_bytes(spec.tensor), step_bytes(model, spec)
     lora = lora_of(spec.lora)
-    slots = lora.max_loras * AdapterShape(model, lora.rank, spec.tensor).bytes if lora is not None else 0
+    apart = lora is not None and not spec.engine.startswith(POOLED_ADAPTERS)
+    slots = lora.max_loras * AdapterShape(model, lora.rank, spec.tensor).bytes if lora is not None and apart else 0
     left = share - profile.context.value
     if offload is not None:
         tokens, weights = offload.tokens(left, step, spec.max_tokens), offload.device_bytes(spec.max_tokens)

@@ -25,6 +25,7 @@ from gpusim.policies.schedule.parts.running import EngineLimits, InCommon
 from gpusim.policies.schedule.parts.tables import VERB, RequestTable, StepTable, requests_at, step_at
 from gpusim.policies.schedule.parts.vllm_blocks import allocate, length, name_blocks
 from gpusim.policies.schedule.parts.vllm_options import numbers
+from gpusim.policies.schedule.parts.vllm_queue import hold, hold_no_more, wait_no_more
 from gpusim.policies.schedule.parts.vllm_step import (
     ADMITTED,
     add_row,
@@ -32,12 +33,9 @@ from gpusim.policies.schedule.parts.vllm_step import (
     begin_step,
     capped,
     end_step,
-    hold,
-    hold_no_more,
     not_asked,
     preempt,
     settle,
-    wait_no_more,
 )
 from gpusim.policies.schedule.parts.vllm_tables import VllmTables, vllm_at
 from gpusim.policies.schedule.parts.waiting import HOLDING, IN_LINE, WaitingTable, end_of, waiting_at
@@ -49,8 +47,8 @@ TOLD_TWICE, NOT_THERE, TOO_MANY_TOKENS, TOO_MANY_REQUESTS = range(1, 5)  # what 
 
 
 def state(shared: InCommon, limits: EngineLimits, params: F64) -> list[Placed]:
-    """Tables as those of vLLM 0.33, with room for the order that Python gives."""
-    return vllm.placed(shared, limits, np.array(numbers(vllm.PARAMS)), shared.requests.arrival.size)
+    """Tables as those of vLLM 0.33 without asynchronous scheduling, with room for the order that Python gives."""
+    return vllm.placed(shared, limits, np.array(numbers(vllm.PARAMS | {"async_scheduling": 0})), shared.requests.arrival.size)
 
 
 @kernel

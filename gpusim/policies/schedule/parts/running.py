@@ -25,7 +25,11 @@ from gpusim.policies.schedule.parts.tables import (
 from gpusim.policies.verb_table import addresses
 
 I64 = npt.NDArray[np.int64]
-NO_SWAP_SPACE = ("the engine stops: a preempted request finds no room in the host's memory", "", "raise num_cpu_blocks")
+STOPS = {
+    "vllm_v0": ("the engine stops: a preempted request finds no room in the host's memory", "", "raise num_cpu_blocks"),
+    "slora": ("the engine stops: adapters leave no room in the pool for the next tokens", "", "raise pool_size_lora"),
+}
+"""What it means where `compose` says STOPPED, by scheduler."""
 LEAST = {"blocks": 2, "block_size": 1, "max_seqs": 1, "max_tokens": 1, "max_len": 2}
 
 
@@ -180,7 +184,7 @@ class Running:
         """
         rows = int(self._compose(self.own, 0, now))
         if rows == STOPPED:
-            raise PolicyError(*NO_SWAP_SPACE)
+            raise PolicyError(*STOPS[self.policy.name])
         return rows
 
     def answer(self, now: int = 0) -> None:

@@ -12,7 +12,8 @@ a time in ns.
              below[word[ASKED]] first, ASK when a scheduler in plain Python has to be heard; then it is called again.
              Requests for which there is no room even alone may end here, refused: they stand in `ended`.  STOPPED where the
              real engine would end with an error
-    over     the step is over: its tokens are computed, requests that have all theirs make one more; how many have ended
+    over     the step is over: its tokens are computed, requests that have all theirs make one more; how many have ended.  Where
+             word[AHEAD] is 1 it is the older of two that have been composed, and its rows stand in the table again
     leave    the client goes away, between two steps; or what an engine kept of its prompt is on another now
     loaded   what the request waited for has come: below[r] of its tokens are on the device
 Times are int64 ns, everything else counts tokens, blocks or requests.
@@ -66,8 +67,10 @@ OUT, IN = 0, 1  # the third number of a row of `swap`
     ON_DEVICE,      # leading tokens of the request that is asked about, which the prefix cache of the device holds
     WAKE,           # ns at which `compose` is called again although nothing has happened; 0: it need not be
     PARTS,          # parts of requests that wait, where prompt and tokens are scheduled apart
+    AHEAD,          # `state` writes: steps that are composed beyond the one under way, 0 or 1
+    BESIDE,         # a cost writes: ns of the latest step's CPU work that take no time, as the GPU is busy with the step before
     WORDS,
-) = range(25)  # fmt: skip
+) = range(27)  # fmt: skip
 ASYNC_LOADS, SYNC_LOADS = 1, 2
 MOST_LOADS = 1024  # that requests wait for at once; others start later
 

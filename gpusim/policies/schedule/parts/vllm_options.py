@@ -21,8 +21,8 @@ NEWER = {"scheduler_reserve_full_isl": "auto", "watermark": 0.0}  # options that
 
 # What `state` reads of the parameters, by position.
 (
-    P_PRIORITY, P_CACHING, P_LONG_PREFILL, P_CHUNKED, P_RESERVE, P_WATERMARK, P_CUTS, P_LORAS, P_RULES,
-) = range(9)  # fmt: skip
+    P_PRIORITY, P_CACHING, P_LONG_PREFILL, P_CHUNKED, P_RESERVE, P_WATERMARK, P_CUTS, P_LORAS, P_ASYNC, P_FORESEES, P_RULES,
+) = range(11)  # fmt: skip
 
 
 def numbers(values: Mapping[str, Any]) -> list[float]:
@@ -33,6 +33,9 @@ def numbers(values: Mapping[str, Any]) -> list[float]:
         raise PolicyError(f"vLLM {version} is not modelled", hint=f"modelled are {known}")
     if version == "0.11" and (given := next((o for o, unset in NEWER.items() if values[o] != unset), "")):
         raise PolicyError(f"vLLM 0.11 has no option '{given}'", hint="vllm@0.33 has it")
+    ahead = _one_of(values, "async_scheduling", ("0", "1", "auto"))
+    if version == "0.11" and ahead == "1":
+        raise PolicyError("asynchronous scheduling of vLLM 0.11 is not modelled", hint="that of vllm@0.33 is, its default")
     reserve = _one_of(values, "scheduler_reserve_full_isl", ("0", "1", "auto"))
     return [
         float(_one_of(values, "policy", ("fcfs", "priority")) == "priority"),
@@ -43,6 +46,8 @@ def numbers(values: Mapping[str, Any]) -> list[float]:
         float(values["watermark"]),
         float(_one_of(values, "too_long", ("reject", "cut")) == "cut"),
         float(values["max_loras"]),
+        float(version != "0.11") if ahead == "auto" else float(ahead),
+        float(_flag(values, "ignore_eos")),
         *(float(rule) for rule in VERSIONS[version].values()),
     ]
 

@@ -33,6 +33,12 @@ from gpusim.policies.schedule.parts.tables import (
     StepTable,
 )
 from gpusim.policies.schedule.parts.vllm_adapters import lacks_slot, run_adapter
+from gpusim.policies.schedule.parts.vllm_ahead import (
+    ends_with_what_is_owed,
+    forget_output,
+    owed_to,
+    still_written,
+)
 from gpusim.policies.schedule.parts.vllm_blocks import (
     allocate,
     free_blocks,
@@ -42,8 +48,18 @@ from gpusim.policies.schedule.parts.vllm_blocks import (
     look_up,
     name_blocks,
 )
+from gpusim.policies.schedule.parts.vllm_queue import (
+    hold,
+    hold_no_more,
+    next_waiting,
+    pass_over,
+    wait_again,
+    wait_first,
+    wait_no_more,
+)
 from gpusim.policies.schedule.parts.vllm_tables import (
     ALONE_WHOLE,
+    ASYNC,
     BLOCK,
     BUDGET,
     BY_PRIORITY,
@@ -52,12 +68,10 @@ from gpusim.policies.schedule.parts.vllm_tables import (
     COUNTS_ADMITTED,
     GOES_ON,
     HOLDERS_FIRST,
-    KEEPS_ORDER,
     LONG_PREFILL,
     MAX_LEN,
     MAX_SEQS,
     MAX_TOKENS,
-    PASSED,
     PASSES_OVER,
     RESERVE_PROMPT,
     TAKES_BACK,
@@ -66,19 +80,11 @@ from gpusim.policies.schedule.parts.vllm_tables import (
 )
 from gpusim.policies.schedule.parts.waiting import (
     HOLDING,
-    IN_LINE,
-    LISTS,
     NONE,
     WaitingTable,
     end_of,
     first_of,
     goes_before,
-    insert_before,
-    join_first,
-    join_last,
-    leave_ring,
-    push,
-    remove,
 )
 
 REFUSED, PASSED_OVER, ADMITTED = range(1, 4)  # what becomes of a waiting request
@@ -94,57 +100,6 @@ def cap(own: VllmTables, step: StepTable) -> int:
 @kernel
 def capped(n: int, most: int) -> int:
     return most if 0 < most < n else n
-
-
-# The queue of those that wait.
-
-
-@kernel
-def wait_first(own: VllmTables, requests: RequestTable, queue: WaitingTable, r: int) -> None:
-    if own.option[BY_PRIORITY]:
-        push(queue, requests.priority, r)
-    else:
-        join_first(queue, IN_LINE, r)
-
-
-@kernel
-def wait_last(own: VllmTables, requests: RequestTable, queue: WaitingTable, r: int) -> None:
-    if own.option[BY_PRIORITY]:
-        push(queue, requests.priority, r)
-    else:
-        join_last(queue, IN_LINE, r)
-
-
-@kernel
-def wait_no_more(own: VllmTables, requests: RequestTable, queue: WaitingTable, r: int) -> None:
-    if own.option[BY_PRIORITY]:
-        remove(queue, requests.priority, r)
-    else:
-        leave_ring(queue, IN_LINE, r)
-
-
-@kernel
-def next_waiting(own: VllmTables, queue: WaitingTable) -> int:
-    if own.option[BY_PRIORITY]:
-        return queue.heap[0] if queue.count[LISTS] else NONE
-    return first_of(queue, IN_LINE)
-
-
-@kernel
-def hold(own: VllmTables, requests: RequestTable, queue: WaitingTable, r: int) -> None:
-    """The request has blocks and waits for what will be in them: it goes behind the others, or to its place by priority."""
-    later = end_of(queue, HOLDING)
-    if own.option[BY_PRIORITY]:
-        while queue.ahead[later] < end_of(queue, 0) and goes_before(requests.priority, r, queue.ahead[later]):
-            later = queue.ahead[later]
-    insert_before(queue, HOLDING, r, later)
-    own.holder[r] = 1
-
-
-@kernel
-def hold_no_more(own: VllmTables, queue: WaitingTable, r: int) -> None:
-    leave_ring(queue, HOLDING, r)
-    own.holder[r] = 0
 
 
 # Running requests.
@@ -205,6 +160,8 @@ def preempt(
     drop_from_running(own, step, at)
     take_back(own, step, victim)
     free_blocks(own, pool, victim)
+    if own.option[ASYNC]:
+        forget_output(own, victim)
     step.status[victim] = PREEMPTED
     step.computed[victim] = 0
     step.preemptions[victim] += 1
@@ -232,8 +189,12 @@ def run_on(own: VllmTables, requests: RequestTable, step: StepTable, pool: Block
     i = 0
     while i < step.word[N_RUNNING] and own.word[BUDGET] > 0:
         r = own.running[i]
+        if own.option[ASYNC] and ends_with_what_is_owed(own, requests, step, r):
+            i += 1
+            continue
         computed = step.computed[r]
-        n = min(capped(length(requests, step, r) - computed, most), own.word[BUDGET], own.option[MAX_LEN] - 1 - computed)
+        lacks = length(requests, step, r) + owed_to(own, r) - computed
+        n = min(capped(lacks, most), own.word[BUDGET], own.option[MAX_LEN] - 1 - computed)
         if n <= 0:
             i += 1
             continue
@@ -241,6 +202,8 @@ def run_on(own: VllmTables, requests: RequestTable, step: StepTable, pool: Block
         fits = allocate(own, requests, step, pool, r, computed + n, 0, 0)
         while not fits and victim != r:
             at = place_of_victim(own, requests, step)
+            if still_written(own, step, own.running[at]):
+                break
             victim = preempt(own, requests, step, pool, queue, at)
             if at < i and own.option[TAKES_BACK]:
                 i -= 1
@@ -249,7 +212,7 @@ def run_on(own: VllmTables, requests: RequestTable, step: StepTable, pool: Block
             name_blocks(own, requests, step, pool, r, computed + n)
             add_row(own, step, r, n)
             i += 1
-        elif not (own.option[GOES_ON] and own.option[BY_PRIORITY]):
+        elif victim != r or not (own.option[GOES_ON] and own.option[BY_PRIORITY]):
             break
 
 
@@ -415,22 +378,6 @@ def admit_holders(
                 step.word[N_WAITING] -= 1
         r = later if later < end_of(queue, 0) else NONE
     return 0
-
-
-@kernel
-def pass_over(own: VllmTables, requests: RequestTable, queue: WaitingTable, r: int) -> None:
-    wait_no_more(own, requests, queue, r)
-    own.passed[own.word[PASSED]] = r
-    own.word[PASSED] += 1
-
-
-@kernel
-def wait_again(own: VllmTables, requests: RequestTable, queue: WaitingTable) -> None:
-    """Those that were passed over go back to the head of the line."""
-    count = own.word[PASSED]
-    for i in range(count):
-        wait_first(own, requests, queue, own.passed[count - 1 - i if own.option[KEEPS_ORDER] else i])
-    own.word[PASSED] = 0
 
 
 @outlined

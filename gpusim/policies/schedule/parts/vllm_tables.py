@@ -16,6 +16,8 @@ u1, i4, i8 = np.uint8, np.int32, np.int64
     BLOCK, PER_PIECE, MAX_SEQS, MAX_TOKENS, MAX_LEN, BLOCKS_THERE, BY_PRIORITY, CACHING, LONG_PREFILL, CHUNKED, RESERVE_PROMPT,
     WATERMARK, CUTS,
     MAX_LORAS,       # adapters of the requests that run at once; 0: any number
+    ASYNC,           # the next step is composed before the output of the one under way has come
+    FORESEES,        # the engine knows after how many tokens an output ends; else it learns that from the last one
     ALONE_WHOLE,     # a request without company is not held to `long_prefill`
     TAKES_BACK,      # a victim that the step had already leaves it, and its tokens go to others
     GOES_ON,         # by priority: after a request has preempted itself, the next ones are tried
@@ -25,10 +27,16 @@ u1, i4, i8 = np.uint8, np.int32, np.int64
     HOLDERS_FIRST,   # requests whose keys and values were sent for have a queue of their own, which goes first
     KEEPS_ORDER,     # those that are passed over wait on in their order; else the last of them becomes the first
     OPTIONS,
-) = range(23)  # fmt: skip
+) = range(25)  # fmt: skip
 
 # Where `compose` stands, and what it has to know when it is called again.
-PHASE, BUDGET, SLOTS_FREE, PASSED, LISTED, POSITION, LORAS, LORA_STEP, VLLM_WORDS = range(9)
+(
+    PHASE, BUDGET, SLOTS_FREE, PASSED, LISTED, POSITION, LORAS, LORA_STEP,
+    UNDER_WAY, OLDEST,  # steps whose output has not come, two at most; which half of the flights has the older one
+    SENT, DONE,         # steps so far, and those whose output has come
+    FENCED,             # requests that have ended, and whose blocks a step under way may still write
+    VLLM_WORDS,
+) = range(14)  # fmt: skip
 FRESH, ADMITTING, HEARING, ORDERED, LACKING = range(5)
 TO_REQUESTS, TO_STEP, TO_POOL, TO_QUEUE = range(4)  # addresses
 
@@ -52,6 +60,13 @@ class VllmTables(NamedTuple):
     found: Annotated[Any, i4, "blocks of a request"]  # what the look-up at hand has found
     adapter: Annotated[Any, i8, "adapters"]    # LORA_STEP when it was last counted in LORAS, those of running requests
     passed: Annotated[Any, i4, "passed"]       # over in this step, in order
+    flying: Annotated[Any, i4, "ahead"]        # of each request: tokens in steps under way,
+    owed: Annotated[Any, i4, "ahead"]          # output tokens that these will bring,
+    stale: Annotated[Any, i4, "ahead"]         # tokens of them that were in the step before it was preempted,
+    latest: Annotated[Any, i8, "ahead"]        # and the latest step that it was in, counted by SENT
+    flight: Annotated[Any, i8, "flights", 4]   # rows of steps under way: request, tokens, tokens before, whether it brings one
+    rows: Annotated[Any, i8, 2]                # of each of the two
+    fence: Annotated[Any, i8, "fences", 2]     # request, and the step that has to be over before its blocks are free
     order: Annotated[Any, i8, "ordered"]       # of a scheduler in plain Python: requests, the first goes first,
     wish: Annotated[Any, i8, "ordered"]        # the tokens of each, 0: all that it lacks,
     mark: Annotated[Any, i8, "ordered"]        # and the step in which each request has been named
