@@ -78,7 +78,7 @@ def reserve(t: TierTables, requests: RequestTable, step: StepTable, e: int) -> N
     m = chunks_at(t.manager[tier])
     for i in range(step.word[told.N_STEP]):
         r = step.who[i]
-        t.begun[r] = t.offered[r]
+        t.begun[r] = t.offered[r] if t.begun[r] >= t.offered[r] else t.begun[r]  # a step under way has not sent its own
         end = min(step.before[i] + step.tokens[i], requests.known[r]) // size
         if goes_on and end > t.offered[r]:
             took = _offer(t, requests, m, tier, r, end) if t.managed[0] == VLLM else _put_all(t, requests, m, tier, r, end)
@@ -131,24 +131,26 @@ def send_off(t: TierTables, requests: RequestTable, step: StepTable, e: int, now
     """The step is over: what has room goes there."""
     for i in range(step.word[told.N_STEP]):
         r, count = step.who[i], 0
-        base = requests.start[r]
-        for k in range(t.begun[r], t.offered[r]):
+        base, first = requests.start[r], t.begun[r]
+        end = min(t.offered[r], min(step.before[i] + step.tokens[i], requests.known[r]) // requests.piece[0])
+        for k in range(first, end):
             if t.mark[base + k] == RESERVED:
                 t.mark[base + k] = SENT
                 count += 1
+        t.begun[r] = max(first, end)
         if count > 0 and t.spare[0] == 0:
-            give_up(t, requests, e, r)
+            give_up(t, requests, e, r, first, end)
         elif count > 0:
             x = send(t, STORE, e, 0, t.into[e, 0], count * t.bytes[1], now)
-            x.request, x.first, x.end = r, t.begun[r], t.offered[r]
+            x.request, x.first, x.end = r, first, end
 
 
 @outlined
-def give_up(t: TierTables, requests: RequestTable, e: int, r: int) -> None:
+def give_up(t: TierTables, requests: RequestTable, e: int, r: int, first: int, end: int) -> None:
     """So many copies wait that there is no row for another: the chunks of this one are not written."""
     m, base = chunks_at(t.manager[t.chain[e, 0]]), requests.start[r]
     keys = requests.identity[base : requests.start[r + 1]]
-    for k in range(t.begun[r], t.offered[r]):
+    for k in range(first, end):
         if t.mark[base + k] == SENT:
             t.mark[base + k] = 0
             t.tier[t.chain[e, 0]].declined += 1
