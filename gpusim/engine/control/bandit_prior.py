@@ -1,4 +1,4 @@
-"""What `bandit` has learned on resnet50-train, gpt2-small-train, gpt2-small-train-fp32 by learning/prior.py: mean and
+"""What `bandit` has learned on resnet50-train, gpt2-small-train, gpt2-small-train-fp32 by prior.py: mean and
 spread of each choice.
 """
 

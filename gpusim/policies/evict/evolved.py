@@ -14,7 +14,7 @@ def evolved(size, last_use, uses, arrived, born, now, stage, dirty, seed=0):  # 
 
     seed  which of five trainings decides
 
-    Learned by learning/evolve.py with 80 % and 60 % of the memory.
+    Learned by benchmarks/learning/evolve.py with 80 % and 60 % of the memory.
 
     Source: the cross-entropy method, R. Rubinstein, "The cross-entropy method for combinatorial and continuous optimization",
     Methodology and Computing in Applied Probability 1, 1999.

@@ -15,7 +15,7 @@ def imitation(size, last_use, uses, arrived, born, now, stage, dirty, seed=0):  
 
     seed  which of five trainings decides
 
-    Learned by learning/imitate.py with 80 % and 60 % of the memory.
+    Learned by benchmarks/learning/imitate.py with 80 % and 60 % of the memory.
 
     Source: imitation of Belady, E. Liu et al., "An imitation learning approach for cache replacement", ICML 2020, there with an
     LSTM over addresses.

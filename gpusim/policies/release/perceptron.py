@@ -4,7 +4,7 @@ seed  which of five trainings foretells
 
 Growth is what was allocated less what was freed from one request to the next; what this policy swapped out still counts.  The
 network has 8 hidden units, sees growths as multiples of their mean size so far, and answers such a multiple.  It was
-trained by learning/foretell.py, and learns nothing while a program runs.
+trained by benchmarks/learning/foretell.py, and learns nothing while a program runs.
 
 Source: a perceptron in place of the LSTM of M. Hashemi et al., "Learning memory access patterns", ICML 2018 (there of
 addresses).

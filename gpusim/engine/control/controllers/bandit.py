@@ -15,7 +15,7 @@ def bandit(seed: int = 0, learned: bool = True) -> Controller:
 
     seed     of its draws
     learned  begin with what other programs have taught (resnet50-train, gpt2-small-train and gpt2-small-train-fp32 at 80 % and
-             60 % of the memory, by learning/prior.py); no: with nothing
+             60 % of the memory, by benchmarks/learning/prior.py); no: with nothing
 
     Of each pair of a mark and a depth it believes how long a round takes, as a normal distribution of the logarithm; it draws
     from each and takes the shortest.  When a pair takes another time than before, the memory has changed: it begins anew.

@@ -1,4 +1,4 @@
-"""Weights of `evolved`, trained on resnet50-train, gpt2-small-train, gpt2-small-train-fp32 by learning/evolve.py,
+"""Weights of `evolved`, trained on resnet50-train, gpt2-small-train, gpt2-small-train-fp32 by evolve.py,
 seeds 0 to 4.
 """
 

@@ -1,4 +1,4 @@
-"""Weights of `imitation`, trained on resnet50-train, gpt2-small-train, gpt2-small-train-fp32 by learning/imitate.py,
+"""Weights of `imitation`, trained on resnet50-train, gpt2-small-train, gpt2-small-train-fp32 by imitate.py,
 seeds 0 to 4.
 """
 

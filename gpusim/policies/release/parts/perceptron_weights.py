@@ -1,4 +1,4 @@
-"""Weights of `perceptron`, trained on resnet50-train, gpt2-small-train, gpt2-small-train-fp32 by learning/foretell.py,
+"""Weights of `perceptron`, trained on resnet50-train, gpt2-small-train, gpt2-small-train-fp32 by foretell.py,
 seeds 0 to 4.
 """
 

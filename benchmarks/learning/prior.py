@@ -1,6 +1,6 @@
 """What the controller `bandit` believes before its first round: how long rounds take with each choice, on other programs.
 
-    python -m learning.prior     # half a minute; writes the numbers that ship
+    python -m benchmarks.learning.prior     # half a minute; writes the numbers that ship
 
 The mean over the places of the logarithm of the time, less its mean over all choices there, and how far places differ.
 """
@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 import gpusim
+from benchmarks.learning import writing
+from benchmarks.learning.places import MACHINE, TRAINED_ON, places
 from gpusim.engine.control.arms import ARMS
 from gpusim.engine.run.simulate import simulate
 from gpusim.experiment.execute import RunProgram
 from gpusim.machine import sharing
-from learning import writing
-from learning.places import MACHINE, TRAINED_ON, places
 
 
 def times(program: str, memory: str) -> Any:
@@ -38,5 +38,5 @@ def learned(found: list[Any]) -> Any:
 
 
 if __name__ == "__main__":
-    SAID = f"What `bandit` has learned on {', '.join(TRAINED_ON)} by learning/prior.py: mean and spread of each choice."
+    SAID = f"What `bandit` has learned on {', '.join(TRAINED_ON)} by prior.py: mean and spread of each choice."
     writing.table("../engine/control/bandit_prior.py", SAID, learned([times(*each) for each in places(TRAINED_ON)]), "PRIOR")

@@ -1,7 +1,7 @@
 """Train `imitation`: which of a list of tensors would Belady evict?
 
-    python -m learning.imitate                # all seeds, a minute each; writes the weights that ship
-    python -m learning.imitate --seed 0 --quick
+    python -m benchmarks.learning.imitate                # all seeds, a minute each; writes the weights that ship
+    python -m benchmarks.learning.imitate --seed 0 --quick
 
 Programs run in `gpusim.environment`.  Candidates are drawn at random, and the truth is the one whose next use is furthest.  In
 the first round Belady itself decides, in later ones what has been learned so far (S. Ross, G. Gordon, D. Bagnell, "A reduction
@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 import gpusim
+from benchmarks.learning import fitting, writing
+from benchmarks.learning.places import MACHINE, SEEDS, TRAINED_ON, places
 from gpusim.policies.evict.parts.log_facts import NAMES, log_facts
-from learning import fitting, writing
-from learning.places import MACHINE, SEEDS, TRAINED_ON, places
 
 FACTS = ("size", "last_use", "uses", "arrived", "born", "stage", "dirty", "next_use")
 CANDIDATES, HIDDEN, ROUNDS, KEPT, STEPS, RATE = 16, 8, 3, 400, 4000, 0.02
@@ -89,7 +89,7 @@ def main() -> None:
     if asked.seed is not None:
         print(writing.rounded(train(asked.seed, asked.quick)))
         return
-    said = f"Weights of `imitation`, trained on {', '.join(TRAINED_ON)} by learning/imitate.py, seeds 0 to {SEEDS - 1}."
+    said = f"Weights of `imitation`, trained on {', '.join(TRAINED_ON)} by imitate.py, seeds 0 to {SEEDS - 1}."
     writing.network("evict/parts/imitation_weights.py", said, [train(seed) for seed in range(SEEDS)])
 
 

@@ -1,7 +1,7 @@
 """Train `evolved`: weights of named facts under which runs take least time.
 
-    python -m learning.evolve                 # all seeds, a minute each; writes the weights that ship
-    python -m learning.evolve --seed 0 --quick
+    python -m benchmarks.learning.evolve                 # all seeds, a minute each; writes the weights that ship
+    python -m benchmarks.learning.evolve --seed 0 --quick
 
 The cross-entropy method (R. Rubinstein, Methodology and Computing in Applied Probability 1, 1999): weights are drawn around a
 mean, which moves to the best of them.  It begins at LRU.  What counts is the geometric mean of the times over those of LRU.
@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 import gpusim
+from benchmarks.learning import writing
+from benchmarks.learning.places import MACHINE, SEEDS, TRAINED_ON, places
 from gpusim import policy
 from gpusim.engine.run.simulate import simulate
 from gpusim.experiment.execute import RunProgram
 from gpusim.machine import sharing
 from gpusim.policies.evict.parts.log_facts import NAMES, log_facts
-from learning import writing
-from learning.places import MACHINE, SEEDS, TRAINED_ON, places
 
 DRAWN, BEST, ROUNDS, SPREAD = 24, 6, 6, 0.5
 LRU = np.array([-1.0 if name == "age" else 0.0 for name in NAMES])
@@ -86,7 +86,7 @@ def main() -> None:
         print(train(asked.seed, asked.quick))
         return
     found = np.stack([train(seed) for seed in range(SEEDS)])
-    said = f"Weights of `evolved`, trained on {', '.join(TRAINED_ON)} by learning/evolve.py, seeds 0 to {SEEDS - 1}."
+    said = f"Weights of `evolved`, trained on {', '.join(TRAINED_ON)} by evolve.py, seeds 0 to {SEEDS - 1}."
     writing.table("evict/parts/evolved_weights.py", said, found)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).parents[1] / "gpusim" / "policies"
+ROOT = Path(__file__).parents[2] / "gpusim" / "policies"
 DIGITS = 6  # of each number: what is shipped is what the policies have
 
 

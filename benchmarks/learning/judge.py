@@ -1,6 +1,6 @@
 """Judge the learned policies on programs that nothing was learned from, and write the tables of docs/learned.md.
 
-    python -m learning.judge [FOLDER]     some minutes; FOLDER keeps the runs (default: results)
+    python -m benchmarks.learning.judge [FOLDER]     some minutes; FOLDER keeps the runs (default: results)
 
 Intervals are of the mean over five trainings (of `bandit`: five draws), 95 %, by Student's t with 4 degrees of freedom.
 """
@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 import gpusim
+from benchmarks.learning import foretell, prior
+from benchmarks.learning.places import JUDGED_ON, SEEDS, TRAINED_ON, places
 from gpusim.engine.control import controller
 from gpusim.engine.control.arms import ARMS
 from gpusim.engine.control.controller import Round
-from learning import foretell, prior
-from learning.places import JUDGED_ON, SEEDS, TRAINED_ON, places
 
-PAGE = Path(__file__).parents[1] / "docs" / "learned.md"
+PAGE = Path(__file__).parents[2] / "docs" / "learned.md"
 T4 = 2.776  # Student's t, 97.5 %, 4 degrees of freedom
 ROUNDS = 40
 EVICT = ("lru", "cost_aware", "sieve", "imitation", "evolved", "belady")

@@ -1,9 +1,9 @@
 """Train `perceptron`: how much do the next requests add, after the latest ones?
 
-    python -m learning.foretell               # all seeds; writes the weights that ship
-    python -m learning.foretell --seed 0 --quick
+    python -m benchmarks.learning.foretell               # all seeds; writes the weights that ship
+    python -m benchmarks.learning.foretell --seed 0 --quick
 
-learning/judge.py compares its errors with those of other predictors.
+benchmarks/learning/judge.py compares its errors with those of other predictors.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 import gpusim
+from benchmarks.learning import fitting, writing
+from benchmarks.learning.places import SEEDS, TRAINED_ON
 from gpusim.policies import registry
 from gpusim.policies.release.perceptron import AHEAD, SEEN
 from gpusim.trace.trace import ALLOC, FREE
-from learning import fitting, writing
-from learning.places import SEEDS, TRAINED_ON
 
 HIDDEN, STEPS = 8, 3000
 RIVALS = ("moving_average", "markov", "finite_context")
@@ -96,7 +96,7 @@ def main() -> None:
     if asked.seed is not None:
         print(writing.rounded(train(asked.seed, asked.quick)))
     else:
-        said = f"Weights of `perceptron`, trained on {', '.join(TRAINED_ON)} by learning/foretell.py, seeds 0 to {SEEDS - 1}."
+        said = f"Weights of `perceptron`, trained on {', '.join(TRAINED_ON)} by foretell.py, seeds 0 to {SEEDS - 1}."
         writing.network("release/parts/perceptron_weights.py", said, [train(seed) for seed in range(SEEDS)])
 
 
