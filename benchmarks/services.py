@@ -4,7 +4,7 @@
 
 1  256 requests that run at once on a Llama 8B, with the parts of the loop added one by one: steps per second.
 2  10,000, 100,000 and a million requests, each in a process of its own: seconds and peak memory.
-3  Mooncake's traces, where the variable MOONCAKE_TRACES names their folder: seconds for a 70B model with host memory below.
+3  Mooncake's traces, where the variable GPUSIM_REQUESTS names their folder: seconds for a 70B model with host memory below.
 Speeds are of CPU time, the best of three; compiling is not counted.
 """
 
@@ -119,9 +119,9 @@ def growth() -> None:
 
 def mooncake() -> None:
     """Part 3."""
-    folder = os.environ.get("MOONCAKE_TRACES")
+    folder = os.environ.get("GPUSIM_REQUESTS")
     if not folder:
-        print("\nMOONCAKE_TRACES names no folder with Mooncake's traces")
+        print("\nGPUSIM_REQUESTS names no folder with Mooncake's traces")
         return
     print(f"\n{'trace':40s} {'requests':>9s} {'steps':>9s} {'seconds':>8s}")
     service = prepare(ServiceSpec(model="llama-70b", machine="hgx-h100", tensor=8, tiers="host(500 GB)"))

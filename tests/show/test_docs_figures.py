@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from docs_tool import tool
 
+from gpusim.programs.serving.requests import file_of
+
 pytestmark = pytest.mark.documents
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +29,8 @@ def test_every_figure_of_the_docs_is_made_by_the_command() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*tool().VERBS, *tool().SCRIPTS])
 def test_a_figure_shows_what_the_code_comes_to(name: str) -> None:
+    if not file_of(tool().RECORDED.get(name, ".")).exists():
+        pytest.skip(f"GPUSIM_REQUESTS does not name the folder of {tool().RECORDED[name]}")
     assert tool().state(name) == tool().manifest()[name]["shows"], AGAIN.format(name)
 
 

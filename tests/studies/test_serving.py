@@ -1,6 +1,6 @@
 """`gpusim serve`: words of a service, its largest rate, its sentences; and hit rates of public traces against exact counts.
 
-The traces are Mooncake's (github.com/kvcache-ai/Mooncake, FAST25-release/traces, Apache-2.0): MOONCAKE_TRACES names the folder.
+The traces are Mooncake's (github.com/kvcache-ai/Mooncake, FAST25-release/traces, Apache-2.0): GPUSIM_REQUESTS names the folder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gpusim.studies.serving.choices import smallest
 from gpusim.studies.serving.setup import ServiceSpec, prepare
 from gpusim.studies.serving.tier_words import tiers_of
 
-TRACES = Path(os.environ.get("MOONCAKE_TRACES", "MOONCAKE_TRACES"))
+TRACES = Path(os.environ.get("GPUSIM_REQUESTS", "GPUSIM_REQUESTS"))
 DRAWN = "drawn(prompt=512, output=32, requests=60)"
 
 # Percent of blocks that a cache of so many blocks of 512 tokens finds under LRU: leading prefix only, tail inserted first.
@@ -41,7 +41,7 @@ COUNTED = {
 def test_a_cache_finds_in_public_traces_what_was_counted(name: str) -> None:
     path = TRACES / f"mooncake_{name}_trace.jsonl.gz"
     if not path.is_file():
-        pytest.skip("MOONCAKE_TRACES does not name the folder of Mooncake's traces")
+        pytest.skip("GPUSIM_REQUESTS does not name the folder of Mooncake's traces")
     requests = requests_of(str(path))
     found = {room: round(100 * hit_rate(requests, room, get("evict", "lru")).share, 3) for room in COUNTED[name]}
     assert found == COUNTED[name]

@@ -13,7 +13,6 @@ KINDS: dict[str, tuple[str, tuple[str, ...], type[GpusimError]]] = {
     "machine": ("hardware_profiles/machines", (".yaml", ".yml"), ProfileError),
     "trace": ("traces", (".npz",), TraceError),
     "program of ranks": ("traces", (".ranks",), TraceError),
-    "requests": ("traces/requests", (".gz",), GpusimError),
     "managed program": ("traces/programs", (".yaml", ".yml"), TraceError),
     "experiment": ("experiments", (".yaml", ".yml"), GpusimError),
     "serving question": ("experiments/serving", (".yaml", ".yml"), GpusimError),

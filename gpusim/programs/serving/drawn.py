@@ -39,6 +39,12 @@ _LEAST = dict.fromkeys(("requests", "prompt", "output", "prefixes", "users", "tu
 _LEAST |= {"rate": 0.001, "peak": 0.001}
 
 
+def is_drawn(word: str) -> bool:
+    """The word begins as one of drawn requests does."""
+    match = _CALL.fullmatch(word)
+    return match is not None and match[1] in KINDS
+
+
 def drawn(word: str) -> RequestTable | None:
     """What the word says; None where it is no such word.  Raises GpusimError."""
     match = _CALL.fullmatch(word)

@@ -3,41 +3,49 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 from typing import BinaryIO, cast
 
 import numpy as np
 
 from gpusim.base.errors import GpusimError, TraceError
-from gpusim.base.text import join
-from gpusim.base.yaml import find
 from gpusim.policies.schedule.parts.running import request_table
 from gpusim.policies.schedule.parts.tables import RequestTable
-from gpusim.programs.serving.drawn import SECOND, drawn
+from gpusim.programs.serving.drawn import SECOND, drawn, is_drawn
 from gpusim.programs.serving.kv_cache import ServerRequests
 from gpusim.programs.serving.llm_requests import read_requests
 
+FOLDER = "GPUSIM_REQUESTS"
+"""The environment variable that names a folder of files of requests."""
+
 
 def requests_of(word: str, count: int | None = None) -> RequestTable:
-    """What the word says: drawn ones, the name of shipped ones, or a file; of these two at most `count`.
-
-    Raises GpusimError, TraceError with file:line.
-    """
+    """What the word says: drawn ones, or a file's, of which at most `count`.  Raises GpusimError, TraceError with file:line."""
     made = drawn(word)
     if made is not None:
         return made
-    path = Path(word)
-    if word in find.names("requests"):
-        path = find.find("requests", word)
-    if not path.is_file():
-        hint = "name a CSV or JSON lines, or draw them: drawn(prompt=1024), chats(users=100), burst(peak=20), azure-code; "
-        hint += f"{join(find.names('requests'))} ships"
-        raise GpusimError(f"there is no file of requests '{word}'", hint=hint)
+    check_word(word)
+    path = file_of(word)
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         found = read_requests(cast(BinaryIO, file), str(path), wanted=count)
     if not len(found.arrival):
         raise TraceError("there is no request", str(path))
     return table(found)
+
+
+def check_word(word: str) -> None:
+    """Raises GpusimError where the word is neither of drawn requests nor a file's."""
+    if not is_drawn(word) and not file_of(word).is_file():
+        hint = "name a CSV or JSON lines, or draw them: drawn(prompt=1024), chats(users=100), burst(peak=20), azure-code; "
+        hint += f"{FOLDER} names a folder of such files"
+        raise GpusimError(f"there is no file of requests '{word}'", hint=hint)
+
+
+def file_of(word: str) -> Path:
+    """The file of this name: as a path, or in the folder that $GPUSIM_REQUESTS names."""
+    path, folder = Path(word).expanduser(), os.environ.get(FOLDER)
+    return path if path.is_file() or not folder else Path(folder) / path
 
 
 def table(found: ServerRequests) -> RequestTable:

@@ -22,6 +22,7 @@ from gpusim.base.files import write_json, write_text
 from gpusim.experiment.closure import Closure
 from gpusim.experiment.key import file_hash, run_key
 from gpusim.policies.builtin import files
+from gpusim.programs.serving.requests import file_of
 from gpusim.studies.serving.questions import Combination, ServingQuestion, combinations, point_of, row_of
 
 TABLES = "aiconfigurator-core"
@@ -65,7 +66,7 @@ def keys(question: ServingQuestion, todo: Sequence[Combination]) -> list[str]:
 
 def _content(requests: str) -> str:
     """The word, or the hash of the file that it names."""
-    path = Path(requests).expanduser()
+    path = file_of(requests)
     return file_hash(path) if path.is_file() else requests
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -18,14 +17,13 @@ from typing import NamedTuple
 import numpy as np
 
 from gpusim.base.errors import GpusimError
-from gpusim.base.yaml import find
 from gpusim.engine.serving.hit_rates import hit_rate
 from gpusim.machine.serving.build import step_times
 from gpusim.machine.topology import build
 from gpusim.policies.registry import get
 from gpusim.policies.schedule.parts.running import request_table
 from gpusim.policies.schedule.parts.tables import RequestTable
-from gpusim.programs.serving.requests import requests_of
+from gpusim.programs.serving.requests import FOLDER, file_of, requests_of
 from gpusim.programs.zoo.served import served
 from gpusim.results.served import Served
 from gpusim.studies.serving.setup import ServiceSpec, prepare
@@ -101,12 +99,10 @@ def _said(case: list[str]) -> float:
 
 
 def _trace(name: str) -> RequestTable:
-    if f"mooncake-{name}" in find.names("requests"):
-        return requests_of(f"mooncake-{name}")
-    path = Path(os.environ.get("MOONCAKE_TRACES", "")) / f"mooncake_{name}_trace.jsonl.gz"
-    if not path.is_file():
-        raise Absent("MOONCAKE_TRACES does not name the folder of this trace")
-    return requests_of(str(path))
+    word = f"mooncake_{name}_trace.jsonl.gz"
+    if not file_of(word).is_file():
+        raise Absent(f"{FOLDER} does not name the folder of {word}")
+    return requests_of(word)
 
 
 def _found(requests: RequestTable, tokens: int) -> float:

@@ -28,7 +28,7 @@ from gpusim.base.errors import ConfigError, GpusimError
 from gpusim.base.yaml import document, validate
 from gpusim.base.yaml.document import Document
 from gpusim.base.yaml.fields import STRICT, checked
-from gpusim.programs.serving.requests import at_rate, requests_of
+from gpusim.programs.serving.requests import at_rate, check_word, requests_of
 from gpusim.results.served import Objective
 from gpusim.studies.serving.answer import ServingAnswer, answer, objective
 from gpusim.studies.serving.prices import HINT, prices_of
@@ -153,7 +153,9 @@ def point_of(question: ServingQuestion, one: Combination) -> ServedPoint:
 
 
 def combinations(question: ServingQuestion) -> Iterator[Combination]:
-    """All of a question, in the order of its axes."""
+    """All of a question, in the order of its axes.  Raises GpusimError where there are no such requests."""
+    for word in question.requests:
+        check_word(word)
     names = [f.name for f in fields(question.service)]
     own = [getattr(question.service, name) for name in names]
     axes = question.axes()
