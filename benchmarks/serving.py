@@ -117,8 +117,8 @@ def by_hand(running: Running) -> int:
 
 def many() -> None:
     """Part 2."""
-    print(f"\n{'256 at once':16s} {'blocks':>7s} {'steps':>6s} {'preempted':>10s} {'steps/s':>10s}")
-    for spec in ("vllm@0.11", "vllm@0.33", arrival_order, shortest_first):
+    print(f"\n{'256 at once':30s} {'blocks':>7s} {'steps':>6s} {'preempted':>10s} {'steps/s':>10s}")
+    for spec in ("vllm@0.11", "vllm@0.33(async_scheduling=0)", "vllm@0.33", arrival_order, shortest_first):
         scheduler = get("schedule", spec)
         for blocks in (20_000, 3_000):
             compiled, running = isinstance(spec, str), many_requests(blocks)(scheduler)
@@ -126,7 +126,7 @@ def many() -> None:
             seconds, steps = timed(ready(running) if compiled else partial(by_hand, running))
             steps = steps[0] if compiled else steps
             preempted = running.step.word[t.PREEMPTIONS]
-            print(f"{scheduler.spec:16s} {blocks:7d} {steps:6d} {preempted:10d} {steps / seconds:10,.0f}")
+            print(f"{scheduler.spec:30s} {blocks:7d} {steps:6d} {preempted:10d} {steps / seconds:10,.0f}")
 
 
 def loads() -> dict[str, Callable[[], float]]:

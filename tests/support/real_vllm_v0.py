@@ -25,6 +25,7 @@ from v0_cases import FAILS, FAMILIES, STOPS, V0Case
 
 RELEASE = "vllm-0.9.2"
 SAMPLE = (901,)
+MOST = 5000  # steps of a case whose speed is taken
 
 
 def load() -> Any:
@@ -139,15 +140,19 @@ class RealV0:
 
 def speed(first: int, seeds: int) -> None:
     """Steps in a CPU second of both sides on the same cases, output off; of this project in a compiled loop and from Python."""
-    cases = [v0_cases.case(seed, f) for f in ("plain", "chunked", "tight") for seed in range(first, first + seeds)]
-    modules = load()
-    sides = (
-        ("simulated", [ready(v0_cases.SimulatedV0(c, at_once=True).run) for c in cases], lambda play: play()[0]),
-        ("simulated, from Python", [(c, v0_cases.SimulatedV0(c)) for c in cases], lambda pair: v0_cases.rush(*pair)),
-        ("real", [(c, RealV0(modules, c)) for c in cases], lambda pair: v0_cases.rush(*pair)),
-    )
+    drawn = [v0_cases.case(seed, f) for f in ("plain", "chunked") for seed in range(first, first + seeds)]
+    # Where requests that do not fit together take turns for ever, there is no end to be timed.
+    cases = [c for c in drawn if ready(v0_cases.SimulatedV0(c, at_once=True).run, most=MOST)()[0] < MOST]
+    compiled = [ready(v0_cases.SimulatedV0(c, at_once=True).run) for c in cases]
+    asked = [(c, v0_cases.SimulatedV0(c)) for c in cases]
     v0_cases.rush(cases[0], v0_cases.SimulatedV0(cases[0]))  # compiled now
     ready(v0_cases.SimulatedV0(cases[0], at_once=True).run)()
+    modules = load()
+    sides = (
+        ("simulated", compiled, lambda play: play()[0]),
+        ("simulated, from Python", asked, lambda pair: v0_cases.rush(*pair)),
+        ("real", [(c, RealV0(modules, c)) for c in cases], lambda pair: v0_cases.rush(*pair)),
+    )
     for name, players, play in sides:
         begun = time.process_time()
         steps = sum(play(player) for player in players)
