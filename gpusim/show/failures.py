@@ -93,7 +93,7 @@ def draw(asked: TrainingQuestion, rows: Rows) -> Figure:
             best.append(_said(mine, lines, str(value)))
     lost = [100 - row[EFFECTIVE] for row in rows]
     logarithmic(drawn[0], max(0.01, min(lost) / 1.5), min(100.0, max(lost) * 1.5), lambda share: f"{share:.3g} %", upright=True)
-    drawn[0].set_ylabel("time that is not work which counts")
+    drawn[0].set_ylabel("share of time lost")
     chosen = "" if all(map(_fixed, rows)) else "  Diamonds: a policy chose the interval."
     headline(figure, asked.question, f"Best: {'; '.join(best)}.{chosen}", strip=drawn[0].get_legend_handles_labels()[0])
     return figure
