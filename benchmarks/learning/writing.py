@@ -18,11 +18,11 @@ def rounded(weights: list[Any]) -> list[Any]:
 
 
 def network(path: str, said: str, trainings: list[list[Any]]) -> None:
-    """Keep several trainings as a Network named WEIGHTS."""
+    """Keep several trainings as a DenseNetwork named WEIGHTS."""
     arrays = [np.stack([rounded(one)[k] for one in trainings]) for k in range(4)]
     names = ("first", "shift", "second", "last")
     body = ",\n".join(f"    {name}=np.array({_text(a)})" for name, a in zip(names, arrays, strict=True))
-    _write(path, said, "\nfrom gpusim.policies.network import Network\n", f"WEIGHTS = Network(\n{body},\n)")
+    _write(path, said, "\nfrom gpusim.policies.network import DenseNetwork\n", f"WEIGHTS = DenseNetwork(\n{body},\n)")
 
 
 def table(path: str, said: str, array: Any, name: str = "WEIGHTS") -> None:

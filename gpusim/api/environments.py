@@ -10,7 +10,7 @@ from gpusim.api.inputs import Source, machine_of, source_of
 from gpusim.api.result import Result
 from gpusim.base.errors import GpusimError, suggest
 from gpusim.base.yaml import values
-from gpusim.engine.control.episode import Asked, Episode
+from gpusim.engine.control.episode import DecisionAsked, DecisionEpisode
 from gpusim.engine.control.games import BATCH_FACTS, SHARE_FACTS, BatchGame, Game, ShareGame
 from gpusim.engine.run.simulate import prepared
 from gpusim.experiment.execute import RunProgram
@@ -85,18 +85,18 @@ def environment(
         game = ShareGame(works, profile, shares, rounds, **policies)
         shared: RoundEnvironment = gym.RoundEnvironment(_observed(observe, SHARE_FACTS, decide), game.again, len(shares))
         return shared
-    asked = Asked(decide, tuple(observe) or _USUAL[decide], candidates, depth)
+    asked = DecisionAsked(decide, tuple(observe) or _USUAL[decide], candidates, depth)
     given = {"prefetch": "next_k", **policies} if decide == "prefetch" else policies
 
-    def begin(drawn: int) -> Episode:
+    def begin(drawn: int) -> DecisionEpisode:
         run = prepared(program, profile, work=work, capacity_bytes=room, seed=drawn, log=log, **given)
-        episode = Episode(run, asked)
+        episode = DecisionEpisode(run, asked)
         if not episode.decide():
             why = "needs no room" if episode.told()["outcome"] == "finished" else "runs out of memory before"
             raise GpusimError(f"nothing is decided: {program.name} {why}", hint='give it another memory: memory="60 %"')
         return episode
 
-    def result(episode: Episode) -> Result:
+    def result(episode: DecisionEpisode) -> Result:
         return Result(episode.run.result(), program, machine=profile)
 
     made: RunEnvironment = gym.RunEnvironment(begin, asked, seed, result)

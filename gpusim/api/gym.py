@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.api.result import Result
-from gpusim.engine.control.episode import OOM_CHARGE, Asked, Episode
+from gpusim.engine.control.episode import OOM_CHARGE, DecisionAsked, DecisionEpisode
 from gpusim.engine.control.games import Game
 
 F64 = npt.NDArray[np.float64]
@@ -33,11 +33,12 @@ class RunEnvironment(_Environment):
     begin  makes the run anew, from a seed; made  the result of one that has ended
     """
 
-    episode: Episode
+    episode: DecisionEpisode
 
     def __init__(
-        self, begin: Callable[[int], Episode], asked: Asked, seed: int, made: Callable[[Episode], Result]
-    ) -> None:
+        self, begin: Callable[[int], DecisionEpisode], asked: DecisionAsked, seed: int,
+        made: Callable[[DecisionEpisode], Result],
+    ) -> None:  # fmt: skip
         super().__init__(asked.observe, asked.numbers, asked.actions)
         self._begin, self._seed, self._made = begin, seed, made
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from gpusim.policies.compiled import F64, helper
 
 
-class Network(NamedTuple):
+class DenseNetwork(NamedTuple):
     """S trainings with H hidden units each, of N inputs."""
 
     first: F64   # (S, H, N)

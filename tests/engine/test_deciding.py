@@ -9,7 +9,8 @@ import pytest
 from hand_worked import BLOCK, machine, three_tensors_in_two_blocks
 
 from gpusim.base.errors import GpusimError, PolicyError
-from gpusim.engine.control.episode import Asked, Episode
+from gpusim.engine.control.episode import DecisionAsked as Asked
+from gpusim.engine.control.episode import DecisionEpisode as Episode
 from gpusim.engine.run.simulate import Prepared, prepared, simulate
 from gpusim.machine import catalogue
 from gpusim.programs.generate.synth import random_program

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from gpusim.base.errors import GpusimError
-from gpusim.engine.serving.beside import Shared, together
+from gpusim.engine.serving.beside import ServicesOnGpus as Shared
+from gpusim.engine.serving.beside import together
 from gpusim.engine.serving.costs import linear_cost
 from gpusim.engine.serving.run import Engine, ServiceRun
 from gpusim.engine.serving.tiering import dense

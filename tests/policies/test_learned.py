@@ -16,14 +16,14 @@ from gpusim.policies import registry
 from gpusim.policies.contract import FACTS
 from gpusim.policies.evict.parts import evolved_weights, imitation_weights
 from gpusim.policies.evict.parts.log_facts import NAMES
-from gpusim.policies.network import Network
+from gpusim.policies.network import DenseNetwork
 from gpusim.policies.release.parts import perceptron_weights
 
 GIVEN = {"size": 4096.0, "last_use": 3e6, "uses": 5.0, "arrived": 1e6, "born": 5e5, "now": 9e6, "stage": 2.0, "dirty": 1.0}
 LOGS = [math.log1p(x) for x in (4096.0, 6e6, 8.5e6, 8e6, 5.0, 2.5e6 / 4, 9e6)] + [0.0, 1.0, 1.0]
 
 
-def by_hand(network: Network, seed: int, inputs: list[float]) -> float:
+def by_hand(network: DenseNetwork, seed: int, inputs: list[float]) -> float:
     units = np.tanh(network.first[seed] @ np.array(inputs) + network.shift[seed])
     return float(network.second[seed] @ units + network.last[seed])
 

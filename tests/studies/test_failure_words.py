@@ -15,7 +15,7 @@ from gpusim.studies.failures import costs
 from gpusim.studies.failures.answer import answer
 from gpusim.studies.failures.kinds import FailureContext, kinds_of
 from gpusim.studies.failures.setup import LongRunSpec, prepare
-from gpusim.studies.failures.steps import StepTimes, with_fault
+from gpusim.studies.failures.steps import SimulatedSteps, with_fault
 
 HOUR = 3600e9
 WORDS = {"machine": "4 x hgx-h100", "state": "llama-8b", "storage": "10 GB/s"}
@@ -84,7 +84,7 @@ def test_faults_leave_the_links_that_they_leave() -> None:
 @pytest.mark.agreement
 def test_a_copy_with_half_of_each_card_costs_what_cards_of_half_the_rate_cost() -> None:
     """27.6 GB/s leave a host beside each card of 47.7, more than its half: the links are shared max-min fairly."""
-    steps, machine = StepTimes("llama-1b-train", "zero=3", "4 x hgx-h100"), build.load("2 x hgx-h100")
+    steps, machine = SimulatedSteps("llama-1b-train", "zero=3", "4 x hgx-h100"), build.load("2 x hgx-h100")
     of = costs.CheckpointCosts(machine, 8, costs.words("peers"), 10**12, 1000.0)
     to_peers, to_storage = of.beside(steps, 4)
     assert to_peers == pytest.approx(steps.keeps(("nic", 0.5)), abs=1e-9) and to_storage == pytest.approx(to_peers)
@@ -97,19 +97,19 @@ def test_a_copy_with_half_of_each_card_costs_what_cards_of_half_the_rate_cost() 
 @pytest.mark.agreement
 def test_a_program_that_uses_its_host_has_less_of_it_beside_a_checkpoint() -> None:
     """Optimizer states come over the links that the copies take: the uplinks of two GPUs each, and the host's memory."""
-    steps, machine = StepTimes("llama-1b-train | offload(what=optimizer)", "", "hgx-h100"), build.load("hgx-h100")
+    steps, machine = SimulatedSteps("llama-1b-train | offload(what=optimizer)", "", "hgx-h100"), build.load("hgx-h100")
     keeps = {rate: costs.CheckpointCosts(machine, 8, costs.words("two_phase"), 10**11, rate).beside(steps, 1)[1]
              for rate in (1.0, 50.0, 500.0)}  # fmt: skip
     assert keeps[500.0] < 0.85 < keeps[50.0] < 0.99 < keeps[1.0] < 1.0
-    assert StepTimes("llama-1b-train", "", "hgx-h100").keeps(beside=tuple(costs.leaving_flows(machine, 8))) == 1.0
+    assert SimulatedSteps("llama-1b-train", "", "hgx-h100").keeps(beside=tuple(costs.leaving_flows(machine, 8))) == 1.0
     with pytest.raises(GpusimError, match="128 ranks are too many to simulate each"):
-        StepTimes("llama-1b-train | offload(what=optimizer)", "", "16 x hgx-h100").ns()
+        SimulatedSteps("llama-1b-train | offload(what=optimizer)", "", "16 x hgx-h100").ns()
 
 
 @pytest.mark.slow
 @pytest.mark.agreement
 def test_a_job_that_shrinks_has_steps_of_its_own() -> None:
-    steps = StepTimes("llama-1b-train", "zero=3", "8 x hgx-h100")
+    steps = SimulatedSteps("llama-1b-train", "zero=3", "8 x hgx-h100")
     found = steps.paces(8, 2, 1)
     assert sorted(found) == [2, 3, 4, 5, 6, 7, 8] and found[8] == 1.0
     assert found[2] == 2 / 8 * steps.ns(8) / steps.ns(2) > 2 / 8  # exchanges of fewer nodes take less

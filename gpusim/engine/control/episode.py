@@ -1,6 +1,6 @@
 """One run that something outside decides: it stops at each decision, and goes on with the answer.
 
-    episode = Episode(prepared(...), Asked("victim", observe=("size", "last_use"), candidates=4))
+    episode = DecisionEpisode(prepared(...), DecisionAsked("victim", observe=("size", "last_use"), candidates=4))
     while episode.decide(action):
         episode.observed ...
 
@@ -33,7 +33,7 @@ OOM_CHARGE = 10  # slowdown that the operators count which a run out of memory l
 
 
 @dataclass(frozen=True)
-class Asked:
+class DecisionAsked:
     """What is decided, and what is observed of it.
 
     kind        "victim": which of the candidates leaves; "prefetch": of how many operators ahead what they use comes in
@@ -89,7 +89,7 @@ class Asked:
         return bool({*FUTURE_FACTS, "missing"} & set(self.observe))
 
 
-class Episode:
+class DecisionEpisode:
     """A prepared run, from its first decision to its end.
 
     observed    the numbers at the decision: facts of the moment in the order of `observe`, then those of each candidate
@@ -97,7 +97,7 @@ class Episode:
     reason      why it stopped last (engine.state)
     """
 
-    def __init__(self, run: Prepared, asked: Asked) -> None:
+    def __init__(self, run: Prepared, asked: DecisionAsked) -> None:
         simulation = run.simulation
         if asked.kind == "victim" and simulation.evict.form in ("none", "ask"):
             raise simulation.evict.error("cannot make the list of candidates: that takes a compiled policy")

@@ -33,7 +33,7 @@ SHARE_FACTS = {
 
 
 @dataclass(frozen=True)
-class Seen:
+class RoundSeen:
     """What came of a round, and what that is worth."""
 
     facts: Mapping[str, float]
@@ -45,7 +45,7 @@ class Game(Protocol):
 
     left: int
 
-    def round(self, action: int) -> Seen:
+    def round(self, action: int) -> RoundSeen:
         """The next round, done as this action says."""
         ...
 
@@ -65,7 +65,7 @@ class BatchGame:
         while True:
             yield self.batches[self._next]
 
-    def round(self, action: int) -> Seen:
+    def round(self, action: int) -> RoundSeen:
         """The next round, with this batch."""
         self._next = action
         done = len(self._job.rounds)
@@ -74,7 +74,7 @@ class BatchGame:
         self.left -= 1
         r = self._job.rounds[-1]
         facts = {name: float(getattr(r, name)) for name in BATCH_FACTS}
-        return Seen(facts, r.batch / (r.time_ns / 1e6) if r.finished and r.time_ns else 0.0)
+        return RoundSeen(facts, r.batch / (r.time_ns / 1e6) if r.finished and r.time_ns else 0.0)
 
 
 class ShareGame:
@@ -88,7 +88,7 @@ class ShareGame:
         self._works, self._profile, self._choices = works, profile, choices
         self._room = capacities(profile, len(works))
         self._alone = [self._lone(work) for work in works]
-        self._known: dict[int, Seen] = {}  # equal rounds are simulated once
+        self._known: dict[int, RoundSeen] = {}  # equal rounds are simulated once
 
     def _lone(self, work: Workload) -> tuple[I64, int]:
         done = simulate_tenants([Program(work, self._profile, capacities(self._profile, 1)[0])], None, **self._choices)
@@ -101,7 +101,7 @@ class ShareGame:
         self.left = self.rounds
         return self
 
-    def round(self, action: int) -> Seen:
+    def round(self, action: int) -> RoundSeen:
         """Both programs once, with this share."""
         share = self.shares[action]
         if share not in self._known:
@@ -109,7 +109,7 @@ class ShareGame:
         self.left -= 1
         return self._known[share]
 
-    def _both(self, share: int) -> Seen:
+    def _both(self, share: int) -> RoundSeen:
         caps = (share, 100 - share)
         programs = [
             Program(work, self._profile, room, cap) for work, room, cap in zip(self._works, self._room, caps, strict=True)
@@ -118,4 +118,4 @@ class ShareGame:
         ended = all(one.finished for one in done.results)
         rates = progress(done, self._alone) if ended else (0.0, 0.0)
         time = max(int(one.metrics["makespan_ns"]) for one in done.results)
-        return Seen(dict(zip(SHARE_FACTS, (share, *rates, time), strict=True)), sum(rates) / 2)
+        return RoundSeen(dict(zip(SHARE_FACTS, (share, *rates, time), strict=True)), sum(rates) / 2)

@@ -58,17 +58,17 @@ def train(
 def begun(
     trace: Trace, profile: Profile, *, rounds: int, capacity_bytes: int | None = None,
     neighbours: Sequence[tuple[int, int]] = (), of: int = 0, **policies: Any,
-) -> tuple[simpy.Environment, Job]:  # fmt: skip
+) -> tuple[simpy.Environment, RoundsJob]:  # fmt: skip
     """A training before its first round, and the clock on which its neighbours come and go; as for `train`."""
     capacity = machine(trace, profile, capacity_bytes).capacity
     env = simpy.Environment()
-    job = Job(trace, profile, of or recorded_size(trace, ("batch",)), capacity, {"evict": "none", **policies}, rounds)
+    job = RoundsJob(trace, profile, of or recorded_size(trace, ("batch",)), capacity, {"evict": "none", **policies}, rounds)
     for at, taken in neighbours:
         env.process(_neighbour(env, job, at, taken))
     return env, job
 
 
-class Job:
+class RoundsJob:
     """A training: so many rounds of a program, and what came of those that are done."""
 
     def __init__(
@@ -114,6 +114,6 @@ class Job:
         return self._known[known]
 
 
-def _neighbour(env: simpy.Environment, job: Job, at: int, taken: int) -> Generator[Any, Any, None]:
+def _neighbour(env: simpy.Environment, job: RoundsJob, at: int, taken: int) -> Generator[Any, Any, None]:
     yield env.timeout(at)
     job.memory -= taken

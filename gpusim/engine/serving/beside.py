@@ -17,7 +17,7 @@ I64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Shared:
+class ServicesOnGpus:
     """How each device passes among the services, a tenant each in order.
 
     state  ns of each device to save, or to restore, what a step has on its multiprocessors
@@ -38,7 +38,7 @@ class Shared:
 
 
 @dataclass(frozen=True)
-class Together:
+class MergedRequests:
     """Requests of several services in the order of their arrival; of each its service, and its number there."""
 
     requests: RequestTable
@@ -46,7 +46,7 @@ class Together:
     nth: I64
 
 
-def together(each: Sequence[RequestTable]) -> Together:
+def together(each: Sequence[RequestTable]) -> MergedRequests:
     """Requests of all services; at equal times those of the first go first.  No prompt of two services has anything in common.
 
     Raises GpusimError where the pieces of prompts differ in length.
@@ -71,4 +71,4 @@ def together(each: Sequence[RequestTable]) -> Together:
         **{name: values[order] for name, values in column.items() if name != "adapter"}, start=start,
         identity=identity[np.repeat(first[order], length[order]) + within], piece=pieces.pop() if pieces else 1,
     )  # fmt: skip
-    return Together(made._replace(adapter=column["adapter"][order]), service[order], nth[order])
+    return MergedRequests(made._replace(adapter=column["adapter"][order]), service[order], nth[order])

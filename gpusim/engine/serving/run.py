@@ -12,7 +12,7 @@ from gpusim.base.compiled import Placed, direct
 from gpusim.base.errors import GpusimError, PolicyError
 from gpusim.base.tables import filled, table
 from gpusim.engine.serving import tables as t
-from gpusim.engine.serving.beside import Shared, Together
+from gpusim.engine.serving.beside import MergedRequests, ServicesOnGpus
 from gpusim.engine.serving.costs import StepCost
 from gpusim.engine.serving.loop import serve_until
 from gpusim.engine.serving.pool import POOL, PROMPTS, TOKENS, MixedPool, pool_tables
@@ -69,8 +69,8 @@ class ServiceRun:
 
     def __init__(
         self, requests: RequestTable, engines: Sequence[Engine], *, routing: str = "least_busy", engine_of: Any = None,
-        at_once: int = 0, store: KvStore | None = None, pool: MixedPool | None = None, shared: Shared | None = None,
-        among: Together | None = None, log: bool = False,
+        at_once: int = 0, store: KvStore | None = None, pool: MixedPool | None = None, shared: ServicesOnGpus | None = None,
+        among: MergedRequests | None = None, log: bool = False,
     ) -> None:  # fmt: skip
         if (routing == "mixed_pool") != (pool is not None):
             said = "a mixed pool is a routing and its ways between engines"
@@ -229,7 +229,7 @@ class ServiceRun:
         )  # fmt: skip
 
 
-def _devices(engines: Sequence[Engine], shared: Shared | None) -> dict[str, Any]:
+def _devices(engines: Sequence[Engine], shared: ServicesOnGpus | None) -> dict[str, Any]:
     """The GPUs that engines share, and the runlist of each."""
     count = 1 + max(engine.device for engine in engines)
     if shared is None:

@@ -16,7 +16,7 @@ from gpusim.engine.failures.run import CheckpointCost
 from gpusim.machine.topology import routes, transfers
 from gpusim.machine.topology.topology import INSIDE, Topology, TopologyLink
 from gpusim.machine.topology.transfers import LinkFlow
-from gpusim.studies.failures.steps import StepTimes
+from gpusim.studies.failures.steps import SimulatedSteps
 
 CHECKPOINTS = ("sync", "two_phase", "peers")
 _BESIDE = ("two_phase", "peers")
@@ -195,7 +195,7 @@ class CheckpointCosts:
                 hint="fewer copies, more nodes, or checkpoint=sync",
             )
 
-    def beside(self, steps: StepTimes, nodes: int) -> tuple[float, float]:
+    def beside(self, steps: SimulatedSteps, nodes: int) -> tuple[float, float]:
         """Shares of its pace that the work keeps while copies are on their way: to neighbours, to storage.
 
         Each GPU's part flows from the host's memory over the GPU's card for as long as the steps are watched.

@@ -19,7 +19,7 @@ from gpusim.programs.zoo.models import ENTRIES
 from gpusim.studies.failures import costs
 from gpusim.studies.failures.host import host_failure
 from gpusim.studies.failures.kinds import FailureContext, kinds_of
-from gpusim.studies.failures.steps import SEVERAL, StepTimes
+from gpusim.studies.failures.steps import SEVERAL, SimulatedSteps
 
 BYTES_OF_PARAMETER = 14
 """Of training state that is saved: weights in 16 bits, masters and Adam's two moments in 32."""
@@ -116,7 +116,7 @@ def _slowed(cost: CheckpointCost, speed: tuple[float, float]) -> CheckpointCost:
     return replace(cost, speed=speed, fewer={n: replace(each, speed=speed) for n, each in cost.fewer.items()})
 
 
-def _steps(spec: LongRunSpec, nodes: int) -> StepTimes | None:
+def _steps(spec: LongRunSpec, nodes: int) -> SimulatedSteps | None:
     """Steps of the program on the nodes that work; None: no program is named."""
     if not spec.program:
         if spec.parallel:
@@ -127,10 +127,10 @@ def _steps(spec: LongRunSpec, nodes: int) -> StepTimes | None:
         raise GpusimError("spare nodes are of so many equal machines", hint="write 4 x hgx-h100")
     if match is not None and nodes < int(match[1]):
         word = f"{nodes} x {match[2]}" if nodes > 1 else match[2].partition(" over ")[0]
-    return StepTimes(spec.program, spec.parallel, word)
+    return SimulatedSteps(spec.program, spec.parallel, word)
 
 
-def _context(spec: LongRunSpec, machine: Topology, gpus: int, steps: StepTimes | None) -> FailureContext:
+def _context(spec: LongRunSpec, machine: Topology, gpus: int, steps: SimulatedSteps | None) -> FailureContext:
     def keeps(name: str, left: float) -> float:
         if steps is None:
             what = "a network card" if name == "nic" else "a link"

@@ -1,6 +1,6 @@
 """Steps of a training program as the engine simulates them: on fewer nodes, on links that are slow or gone, beside copies.
 
-    steps = StepTimes("llama-1b-train", "zero=3", "16 x hgx-h100")
+    steps = SimulatedSteps("llama-1b-train", "zero=3", "16 x hgx-h100")
     steps.pace(12)                    of the work of 16 nodes; each rank keeps its batch
     steps.keeps(fault="nic")          of the pace with all links
 """
@@ -49,7 +49,7 @@ class RanksDiffer(GpusimError):
 
 
 @dataclass(frozen=True)
-class StepTimes:
+class SimulatedSteps:
     """Of a program on a machine.
 
     program   by name or file, and transforms before it is divided: "llama-70b-train | precision(to=bf16, master=yes)"

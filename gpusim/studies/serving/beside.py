@@ -19,7 +19,7 @@ from gpusim.base.calls import value_of
 from gpusim.base.errors import GpusimError, suggest
 from gpusim.base.text import join
 from gpusim.base.yaml.values import policy
-from gpusim.engine.serving.beside import Shared, together
+from gpusim.engine.serving.beside import ServicesOnGpus, together
 from gpusim.engine.serving.run import ServiceRun
 from gpusim.engine.serving.tiering import dense
 from gpusim.machine import tenancy
@@ -88,7 +88,7 @@ def _parts(text: str) -> list[str]:
     return [part for part in parts if part.strip()]
 
 
-def shared_by(way: str, devices: Sequence[Profile]) -> Shared:
+def shared_by(way: str, devices: Sequence[Profile]) -> ServicesOnGpus:
     """How GPUs pass between two services: `time_slices(slice=2 ms, others_slice=200 us)` or `mps`.  Raises GpusimError.
 
     devices  the profiles of the GPUs of each replica
@@ -101,7 +101,7 @@ def shared_by(way: str, devices: Sequence[Profile]) -> Shared:
         raise GpusimError(said, hint="write mps")
     found = tenancy.way(spec).tenancy(1, tenancy.Switch())
     assert found is not None
-    return Shared(found, tuple(map(_state, devices)))
+    return ServicesOnGpus(found, tuple(map(_state, devices)))
 
 
 def _state(gpu: Profile) -> float:

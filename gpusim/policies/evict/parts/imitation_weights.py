@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.policies.network import Network
+from gpusim.policies.network import DenseNetwork
 
-WEIGHTS = Network(
+WEIGHTS = DenseNetwork(
     first=np.array([
         [
         [0.0567491, 0.413041, 0.4307, 0.912812, -0.328253, 0.193004, 2.283, -0.848198, 0.632538, 3.80668],

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.policies.network import Network
+from gpusim.policies.network import DenseNetwork
 
-WEIGHTS = Network(
+WEIGHTS = DenseNetwork(
     first=np.array([
         [
         [0.106564, 0.355181, 2.0948, 1.6184, 1.52903, 1.59701, 1.97098, 0.407454],
