@@ -24,7 +24,7 @@ from gpusim.trace.reuse import next_uses
 benchmark = load_benchmark()
 SEQUENCES = benchmark.sequences(REQUESTS, OBJECTS)
 GOLDEN = json.loads(FILE.read_text("utf-8"))
-REPLAYED = [e.name for e in registry.entries("evict") if e.builtin and e.name not in ("none", "cost_aware")]
+REPLAYED = [e.name for e in registry.entries("evict") if e.builtin and registry.get("evict", e.name).form in ("ordered", "score")]
 
 
 @pytest.mark.oracle
