@@ -196,6 +196,19 @@ def test_the_verb(tmp_path: Path) -> None:
     assert "Largest rate: " in done.stdout and "time to first token" in done.stdout and "requests finished" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "llama2-7b takes 4,096 tokens"), (("--max-len", 100), "--max-len is 100 tokens"),
+        (("--memory", 0.19), "all blocks of a replica hold"),
+    ],
+)
+def test_a_rejection_tells_the_longest_sequence(words: tuple[Any, ...], told: str) -> None:
+    words = ("--requests", "drawn(prompt=4500, output=2, requests=1, spread=0)", *words)
+    done = gpusim("serve", "--model", "llama2-7b", "--machine", "h100-sxm-80gb", *words)
+    assert f"1 request was rejected: the prompt leaves no room for an output within the longest sequence ({told}" in done.stdout
+
+
 def test_a_scheduler_of_ones_own_serves(tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(
