@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim.cli.verb import GROUPS, VERBS, load
+from gpusim.cli.verb import GROUPS, LINED, VERBS, load
 
 _HEAD = """# The command line
 
@@ -42,7 +42,7 @@ def _verb(name: str, command: Any) -> str:
     arguments = [p for p in shown if p.param_type_name == "argument"]
     options = [p for p in shown if p.param_type_name == "option"]
     usage = " ".join(["gpusim", name, *(_argument(p) for p in arguments), *(["[options]"] if options else [])])
-    lines = [f"## {name}", "", str(command.help).strip(), "", f"    {usage}", ""]
+    lines = [f"## {name}", "", str(command.help).strip().replace(f"{LINED}\n", ""), "", f"    {usage}", ""]
     lines += [f"- `{_argument(p)}` {p.help}" for p in arguments if p.help]
     lines += [f"- `{', '.join([*p.opts, *p.secondary_opts])}` {p.help}" for p in options]
     return "\n".join(lines) + "\n"

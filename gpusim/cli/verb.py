@@ -38,6 +38,9 @@ OPTIONS_ONCE = {
 VALUES = {"--uncertainty": "16"}
 """Option whose value may be left out -> the value that stands for none."""
 
+LINED = "\b"
+"""Before a paragraph of help whose lines stay apart, as click has it."""
+
 _RENAMED = "gpusim.renamed"
 
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more on stderr: files that are read, and time taken.")]
@@ -136,12 +139,17 @@ def load(path: str) -> Any:
         return _named(typer.main.get_command(made), name)
     found = import_module(module(path))
     settings = getattr(found, "SETTINGS", {})
-    made.command(name, cls=Verb, help=found.__doc__, context_settings=settings)(found.verb)
+    made.command(name, cls=Verb, help=_lined(found.__doc__ or ""), context_settings=settings)(found.verb)
     made_too = typer.Typer(add_completion=False, rich_markup_mode=None)
     made_too.command()(_loudness)
     command = _named(typer.main.get_command(made), name)
     command.params += typer.main.get_command(made_too).params
     return command
+
+
+def _lined(text: str) -> str:
+    """The help with a mark before indented paragraphs, whose lines are then left as they are."""
+    return text.replace("\n\n    ", f"\n\n{LINED}\n    ")
 
 
 def _named(command: Any, name: str) -> Any:

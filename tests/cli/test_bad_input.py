@@ -189,7 +189,7 @@ def test_a_trace_cut_short_is_refused(share: float, tmp_path: Path) -> None:
         ("", "is empty"),
         (YAML + "policies: {evict: [lru", ":8:"),
         (YAML + "x: !!python/object/apply:os.system ['touch ran']\n", "is not allowed"),
-        (YAML + "use: " + "[" * 10_000 + "]" * 10_000, "nested more than"),
+        (YAML + "use: " + "[" * 10_000 + "]" * 10_000, "nest"),  # libyaml has a limit of its own
         ("a: &a [x,x,x,x,x,x,x,x]\n" + "".join(f"{n}: &{n} [{','.join(['*' + chr(ord(n) - 1)] * 9)}]\n" for n in "bcdefghi"),
          "holds more than"),
         (YAML + "use: &a [*a]\n", "'*a'"),

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from gpusim.base.errors import PolicyError
 from gpusim.base.text import table
+from gpusim.cli import reference
 from gpusim.cli.app import app
 from gpusim.cli.ending import VerbGroup
 from gpusim.cli.output import emit_json
@@ -39,6 +40,12 @@ def test_every_verb_has_help_that_says_something(verb: str) -> None:
     shown = CliRunner().invoke(app, [verb, "--help"])
     assert shown.exit_code == 0
     assert len(shown.output.splitlines()[2].strip()) > 20
+
+
+def test_each_example_in_the_help_has_a_line_of_its_own() -> None:
+    shown = CliRunner().invoke(app, ["serve", "--help"]).output.splitlines()
+    assert sum(line.startswith("      gpusim serve ") for line in shown) == 4
+    assert "\b" not in reference.markdown()
 
 
 def test_an_unknown_verb_or_option_is_a_usage_error() -> None:

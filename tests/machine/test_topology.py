@@ -135,6 +135,8 @@ def test_what_a_word_means():
     assert len(build.load("2 x hgx-h100 over roce").gpus) == 16
     alone = build.load("a100-pcie-80gb")
     assert alone.gpus == ("gpu0",) and routes.between(alone, "gpu0", "socket0").rate == alone.profile("gpu0").link.d2h.value
+    with pytest.raises(ProfileError, match=r"no machine 'h100-sxm'.*'h100-sxm-80gb'"):
+        build.load("h100-sxm")
     with pytest.raises(ProfileError, match=r"no machine 'hgx-h10'.*hgx-h100"):
         build.load("hgx-h10")
     with pytest.raises(GpusimError, match=r"no network 'infinband'.*infiniband"):

@@ -135,6 +135,8 @@ def test_a_scheduler_of_ones_own_waits_for_tiers_as_vllm_does(tmp_path: Path) ->
         ({"tiers": "host(1 GB, rate=3 GB/s)"}, "said of remote memory"),
         ({"tiers": "host(1 GB, size=3)"}, "a tier has no parameter 'size'"),
         ({"tiers": "host(1 GB, fp6)"}, "fp6"),
+        ({"tiers": "host(0 GiB)"}, "no room for a chunk of 16 tokens (give it 2 MiB at least)"),
+        ({"when": "sometimes"}, "not written 'sometimes'"),
         ({"tiers": "host(1 GB, fp8)", "cache": "fp8"}, "are no larger than in fp8"),
         ({"tiers": "host(1 GB, zstd)", "cache": "fp8"}, "was not measured"),
         ({"tiers": "host(1 GB, zstd(level=3))"}, "no parameter 'level'"),

@@ -110,7 +110,7 @@ def test_a_request_longer_than_the_model_takes_is_rejected() -> None:
     assert found.metrics()["rejected"] == 3
     assert found.served.reasons[found.served.refused[0]].startswith("the prompt leaves no room")
     told = serve("llama-8b", "h100-sxm-80gb", "drawn(prompt=500, output=20, requests=3, spread=0)", max_len=510)
-    assert [told.served.reasons[r] for r in told.served.refused] == ["prompt and output are longer than the model takes"] * 3
+    assert {told.served.reasons[r] for r in told.served.refused} == {"prompt and output are longer than the longest sequence"}
 
 
 def test_who_waits_is_said_however_few_they_are() -> None:
@@ -196,6 +196,19 @@ def test_the_verb(tmp_path: Path) -> None:
     assert "Largest rate: " in done.stdout and "time to first token" in done.stdout and "requests finished" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "llama2-7b takes 4,096 tokens"), (("--max-len", 100), "--max-len is 100 tokens"),
+        (("--memory", 0.19), "all blocks of a replica hold"),
+    ],
+)
+def test_a_rejection_tells_the_longest_sequence(words: tuple[Any, ...], told: str) -> None:
+    words = ("--requests", "drawn(prompt=4500, output=2, requests=1, spread=0)", *words)
+    done = gpusim("serve", "--model", "llama2-7b", "--machine", "h100-sxm-80gb", *words)
+    assert f"1 request was rejected: the prompt leaves no room for an output within the longest sequence ({told}" in done.stdout
+
+
 def test_a_scheduler_of_ones_own_serves(tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(
@@ -243,7 +256,7 @@ def test_gpus_and_tiers_are_found_for_a_rate() -> None:
     best = next(row for row in found.tried if row[""] == "<-")
     assert best["attainment"] >= 0.9 and gpus[-1] == 8 and found.service.spec.replicas == best["GPUs"]
     assert all(row["attainment"] < 0.9 for row in found.tried if row["GPUs"] < best["GPUs"])
-    assert found.searched() == f"{best['GPUs']} GPUs: the smallest that keeps the objectives."
+    assert found.searched() == f"{best['GPUs']} GPU{'s' * (best['GPUs'] > 1)}: the fewest that keep the objectives."
     none = serve("llama-8b", "2 x l40s", DRAWN, rate=6.0, slo="ttft 1 ms", find="gpus")
     assert none.searched().startswith("None of them keeps the objectives")
     chats = "chats(users=20, turns=3, seconds=20, think=5)"

@@ -19,6 +19,7 @@ BOTH = "hgx-h100 + dgx-a100"
 ONE = "drawn(prompt=4000, output=3, requests=1, spread=0)"
 STEP = ([0, 900], [700, 1])
 TOKEN = 131_072  # bytes of keys and values of Llama 8B
+CPU = 264_000 + 14_000  # ns of a vLLM step and of its request, for which a step on an idle GPU waits
 
 
 def prepared(machine: str, **words: Any) -> PreparedService:
@@ -50,7 +51,7 @@ def test_keys_and_values_cross_the_network_by_rdma(network: str, latency: int, r
     assert (served.engine[0], served.handed[0]) == (8, 4000)
     assert served.waited[0] == pytest.approx(latency + 4000 * TOKEN / rate, abs=1)
     steps = [service.kind(i).times.of([before], [n]).ns for i, before, n in ((0, 0, 4000), (8, 3999, 1))]  # type: ignore[union-attr]
-    assert served.ttft_ns()[0] == sum(steps) + served.waited[0]
+    assert served.ttft_ns()[0] == sum(steps) + 2 * CPU + served.waited[0]
 
 
 @pytest.mark.hand_worked

@@ -6,7 +6,7 @@
 
 GPUSIM_SPLITWISE_SIM names a checkout of github.com/Mutinifni/splitwise-sim at 8f99e7dc (MIT), nothing of which is part of this
 project; networkx, pandas and scipy are needed.  A case is drawn from its seed: routing, machines, limits, room for keys and
-values (ample or tight), lengths, arrivals.  Where a case comes to a stand, those that ended before are compared.
+values (ample or tight), lengths, arrivals.  Where a case ends in a deadlock, those that ended before are compared.
 
 Its heap compares times alone, so that events of one time come in an order that depends on all else that is in the heap.  Here
 they come in the order in which they were scheduled, unless `heap` is asked for.
@@ -190,7 +190,7 @@ def ours(case: Case, times: Any) -> tuple[Any, Any, Counter[str]]:
     try:
         run.advance()
     except GpusimError:
-        seen["cases that come to a stand"] += 1
+        seen["cases that end in a deadlock"] += 1
     found, before = run.result(), run.tables.outcome["prefilled"]
     s = np.stack([found.admitted, found.first, found.ended], axis=1) - found.arrival[:, None]
     did = np.stack([np.where(before >= 0, before, found.engine), found.engine], axis=1)

@@ -53,6 +53,11 @@ def find_run(name: str, base: Path | None = None) -> Path:
     return _find(RUNS, name, base)
 
 
+def find_machine(name: str, base: Path | None = None) -> Path:
+    """The whole machine that `name` means, as `find` does; profiles are among the nearest names.  Raises ProfileError."""
+    return _find(("machine", "profile"), name, base)
+
+
 def is_managed(file: Path) -> bool:
     """Whether this file of an experiment's `trace` is a managed program and no recorded trace."""
     return file.suffix in KINDS["managed program"][1]

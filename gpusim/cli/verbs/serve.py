@@ -170,7 +170,8 @@ def _sentence(found: ServingAnswer, numbers: dict[str, float]) -> str:
     if numbers["finished"]:
         said += _served(found, numbers)
     if numbers["rejected"]:
-        said.append(f"{numbers['rejected']:,.0f} requests were rejected: {_reasons(found)}.")
+        count = f"{numbers['rejected']:,.0f} request{'s were' if numbers['rejected'] > 1 else ' was'}"
+        said.append(f"{count} rejected: {_reasons(found)}.")
     if not numbers["finished"]:
         return " ".join([*said, "No request finished."])
     if "cost_per_million_tokens" in numbers:
@@ -187,7 +188,7 @@ def _served(found: ServingAnswer, numbers: dict[str, float]) -> list[str]:
     if found.limit:
         said.append(f"Limited by {found.limit}.")
     elif found.search is None:
-        said.append("Requests hardly ever wait: it bears more.")
+        said.append("Requests hardly ever wait: the service bears more.")
     running, full = f"{numbers['running_mean']:.3g}", f"{numbers['kv_peak_share']:.0%}"
     each = " on each engine" if len(found.served.engines) > 1 else ""
     said.append(f"On average {running} requests run at once{each}; keys and values take {full} of their room at most.")
@@ -223,7 +224,18 @@ def _short(value: str | float) -> str:
 
 def _reasons(found: ServingAnswer) -> str:
     reasons = sorted({int(reason) for reason in found.served.refused if reason})
-    return "; ".join(found.served.reasons[reason] for reason in reasons)
+    said = "; ".join(found.served.reasons[reason] for reason in reasons)
+    return f"{said} ({_longest(found)})" if "longest sequence" in said else said
+
+
+def _longest(found: ServingAnswer) -> str:
+    service = found.service
+    room = min(kind.blocks for kind in service.kinds) * service.spec.block
+    if service.spec.max_len:
+        return f"--max-len is {service.spec.max_len:,} tokens"
+    if service.model.context and service.model.context <= room:
+        return f"{service.spec.model} takes {service.model.context:,} tokens"
+    return f"all blocks of a replica hold {room:,} tokens"
 
 
 def _ms(ns: Any) -> str:

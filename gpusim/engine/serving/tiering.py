@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from gpusim.base.compiled import Placed
 from gpusim.base.errors import GpusimError
 from gpusim.base.tables import filled, table
+from gpusim.base.units import BYTES, write
 from gpusim.engine.serving import tiers as t
 from gpusim.policies.forms import EvictPolicy
 from gpusim.policies.schedule.parts.managers import CHUNKS, HostManager
@@ -145,6 +147,10 @@ def tier_tables(requests: RequestTable, store: KvStore | None, engines: int) -> 
     lengths |= {"chunks": chunks if rows else 1, "transfers": count, "spare": count + 1}
     size = store.token * piece if store is not None else 1.0
     room = [int(tier.capacity * tier.ratio // size) for tier in rows]
+    if 0 in room:
+        first = rows[room.index(0)]
+        said = f"{first.name} has no room for a chunk of {piece} tokens"
+        raise GpusimError(said, hint=f"give it {write(math.ceil(size / first.ratio), BYTES)} at least")
     policies = [tier.evict for tier in rows if isinstance(tier.evict, EvictPolicy)]
     states = [evict.state(chunks, most, evict.params, 0) for evict, most in zip(policies, room, strict=False)]
     made = filled(
@@ -158,9 +164,9 @@ def tier_tables(requests: RequestTable, store: KvStore | None, engines: int) -> 
     if store is None:
         return made, {}, np.zeros(1, np.int64)
     made.bytes[:], made.when[0] = (store.token, size), WHEN[store.when]
-    if manager is None:
+    if rows and manager is None:
         _foresee(made, requests)
-    else:
+    elif manager is not None:
         made.managed[0] = manager.kind
     for i, tier in enumerate(rows):
         made.tier[i]["capacity"], evict = room[i], tier.evict

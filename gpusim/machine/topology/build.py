@@ -47,7 +47,7 @@ def load(word: str, base: Path | None = None) -> Topology:
         return cluster(load(match[2], base), int(match[1]), match[3] or "")
     if word not in known and word in catalogue.names():
         return of_profile(catalogue.load(word))
-    return load_file(find.find("machine", word, base))
+    return load_file(find.find_machine(word, base))
 
 
 def file_of(word: str, base: Path | None = None) -> Path | None:

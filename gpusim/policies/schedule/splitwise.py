@@ -2,7 +2,7 @@
 
 A batch is chosen when a request ends or comes: parts that were passed over `max_preemptions` times go first, then prompts,
 then tokens of requests that were preempted, of those that run, and of others, up to the requests and the tokens of a step; a
-prompt above that runs first in its batch.  Who runs and is not chosen waits and keeps its memory.  What interrupts a batch does
+prompt above that runs first in its batch.  What runs and is not chosen waits, with its memory.  What interrupts a batch does
 so after its step.  Prompts are not cut; a prompt takes room for itself and a token when it begins, the tokens after it for all
 of them.  Prompt and tokens of a request may run on two machines (`part`).
 

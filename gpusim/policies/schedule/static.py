@@ -1,7 +1,7 @@
 """Static batching: those that wait make up a batch, as many as there is room for, and the next batch starts when it is over.
 
-Nobody joins a batch under way, and a row whose output is made is computed on until the longest is.  Each row holds KV blocks
-for the longest sequence.
+No request joins a batch under way, and a row whose output is made is computed on until the longest is.  Each row holds KV
+blocks for the longest sequence.
 
 together  1: all answers are returned when the batch is over, as from one call of the model; 0: each token when it is made
 

@@ -52,11 +52,11 @@ class ServingChoice:
         if self.best < 0:
             most = max(found.metrics().get("attainment", 0.0) for _, found in self.tried)
             return f"None of them keeps the objectives: the best has {most:.1%} of the requests within them."
-        words = ", ".join(f"{value} {name}" if isinstance(value, int) else str(value or "no tier")
-                          for name, value in self.tried[self.best][0].items())  # fmt: skip
+        words = ", ".join(f"{value} {name if value > 1 else name.removesuffix('s')}" if isinstance(value, int)
+                          else str(value or "no tier") for name, value in self.tried[self.best][0].items())  # fmt: skip
         if self.tried[self.best][1].slo == Objective():
             return f"{words}: the smallest whose 99th percentile of the first token is within {CLOSE - 1:.0%} of the best."
-        return f"{words}: the smallest that keeps the objectives."
+        return f"{words}: the {'fewest that keep' if self.find == 'gpus' else 'smallest that keeps'} the objectives."
 
 
 _SHOWN = {"attainment": "attainment", "cost of 1 M tokens": "cost_per_million_tokens"}

@@ -243,10 +243,10 @@ class PreparedService:
     def store(self, engines: int = 0) -> KvStore | None:
         """Tiers, and ways between replicas, of the first of so many engines."""
         spec = self.spec
-        if not spec.tiers and (not spec.prefill or spec.routing == POOL):
-            return None
         if spec.when not in WHEN:
             raise GpusimError(f"keys and values are not written '{spec.when}'", hint=join(tuple(WHEN)))
+        if not spec.tiers and (not spec.prefill or spec.routing == POOL):
+            return None
         made = self._tiers()
         chains = tuple(made.chain(group) if self.role(i) != "decode" else () for i, group in enumerate(self.groups))
         chains += ((),) * (engines - len(chains))

@@ -40,8 +40,8 @@ ABSENT, WAITING, LOADING, RUNNING, PREEMPTED, SWAPPED, FINISHED, ABORTED, REJECT
 REFUSALS = (
     "",
     "the prompt is empty",
-    "the prompt leaves no room for an output within the longest sequence that the model takes",
-    "prompt and output are longer than the model takes",
+    "the prompt leaves no room for an output within the longest sequence",
+    "prompt and output are longer than the longest sequence",
     "it would need more KV blocks than there are",
 )
 EMPTY, LONG_PROMPT, LONG_OUTPUT, NO_ROOM = range(1, len(REFUSALS))

@@ -182,7 +182,7 @@ class PythonScheduler:
 
     def _reuse(self, blocks: I64) -> None:
         if (wrong := asked.reuse_first(self._running.own, np.ascontiguousarray(blocks))) >= 0:
-            said = f"evicts block {blocks[wrong]}, which is not among those that nobody uses"
+            said = f"evicts block {blocks[wrong]}, which is not a free one of the prefix cache"
             raise PolicyError(f"policy '{self._entry.name}' {said}", self._entry.where)
 
     def _numbers(self, said: Any, method: str, rows: bool = False) -> I64:
