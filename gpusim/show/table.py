@@ -23,6 +23,7 @@ from gpusim.results.summary import column as named
 from gpusim.show.interval import interval
 from gpusim.show.standing import Standing, standings
 from gpusim.show.view import (
+    ALL_ENDED,
     ORACLE,
     POLICIES,
     contenders,
@@ -256,7 +257,10 @@ def _columns(results: Sequence[Result], metric: str, verdicts: _Verdicts) -> lis
     if len(results) > 1 and any(x is not None and abs(x - 1) > 0.005 for x in ratios):
         columns.append(_times_column("vs best", ratios))
     of_place = HELD if plan.lines == ("place",) else ()
+    unequal = ("others_slowdown",) if metric == ALL_ENDED else ()  # of programs that may not run at the same time
     for name in dict.fromkeys((*of_place, *ALSO)):
+        if name in unequal:
+            continue
         if name in RATIOS:
             column = _times_column(declared(name).label, [value(r, name) for r in results], name)
         else:

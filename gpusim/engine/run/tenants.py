@@ -86,7 +86,7 @@ def limited(profile: Profile, limits: Sequence[int]) -> list[int]:
     for number, size in enumerate(found):
         if size <= 0:
             said = f"the context of program {number} takes {show_bytes(context)}, and its limit is {show_bytes(limits[number])}"
-            raise GpusimError(said, hint="a larger limit")
+            raise GpusimError(said, hint="a larger limit; program 0 is the trace, the others are beside it")
     return found
 
 
