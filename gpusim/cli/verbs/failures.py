@@ -108,7 +108,7 @@ def _show(found: LongRunAnswer) -> None:
         f"after {_time(v['safe_after_s'])}"
     )
     policy = str(run.policy.spec)
-    why = " (the best of the intervals below)" if found.tried else "" if policy.startswith("every(") else f" ({policy})"
+    why = " (the best of the intervals below)" if found.tried else "" if policy.partition("(")[0] == "every" else f" ({policy})"
     typer.echo(f"a checkpoint every {_time(v['interval_s'])} of work{why}")
     for sentence in found.sentences():
         typer.echo(sentence)
