@@ -58,8 +58,9 @@ def test_programs_in_turns_with_too_little_memory_are_compared_by_when_all_have_
     runs = [run(tenancy=f"over_commit(policy={name})") for name in ("first_come", "nvshare")]
     for r, ended in zip(runs, (300, 200), strict=True):
         r.metrics.update(all_ended_ns=ended * MS, others_slowdown=8572.4)
-    header, first, second = render(runs, width=90).splitlines()[:3]
-    assert main_metric(runs) == "all_ended_ns" and "time until all ended [ms]" in header and "others" not in header
+    header, first, second = render(runs, width=120).splitlines()[:3]
+    assert main_metric(runs) == "all_ended_ns" and "time until all ended [ms]" in header
+    assert "makespan [ms]" in header and "others" not in header
     assert "nvshare" in first and "200" in first and "1.50×" in second
     assert "Which tenancy ends all programs first?" in [text.get_text() for text in policy_comparison.draw(runs).texts]
 
