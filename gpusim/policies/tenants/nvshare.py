@@ -8,7 +8,7 @@ from gpusim.policies.tenant_memory import TenantsView, TenantTurn
 def nvshare(view: TenantsView, quantum: float = 30.0) -> TenantTurn | None:
     """One program has the GPU for a quantum of seconds, then the next; only as much memory leaves as is missing.
 
-    It leaves the program first that has waited longest.  A program that waits for its host keeps its turn: nvshare ends a turn
+    Memory of the program that has waited longest leaves first.  A program that waits for its host keeps its turn: nvshare ends a turn
     early only after 5 s without work, which is not modelled.
 
     Source: G. Alexopoulos, D. Mitropoulos, "nvshare: practical GPU sharing without memory size constraints", ICSE 2024;
