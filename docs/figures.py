@@ -56,6 +56,7 @@ EXPERIMENTS = {
     "unified_training": OfExperiment("unified_training", "time_breakdown"),
     "neighbours": OfExperiment("neighbours", "policy_comparison"),
     "sharing": OfExperiment("sharing", "policy_comparison"),
+    "over_commit": OfExperiment("over_commit", "policy_comparison"),
     "faults_pingpong": OfExperiment("unified_pingpong", "fault_map", run=1),
     "faults_training": OfExperiment("unified_training", "fault_map", run=2),
 }

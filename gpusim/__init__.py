@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gpusim.api.result import Result as Result
     from gpusim.api.runs import simulate as simulate
     from gpusim.api.serving import serve as serve
+    from gpusim.api.suspending import suspend as suspend
     from gpusim.api.tuning import tune as tune
     from gpusim.policies import decorators as policy  # noqa: F401
     from gpusim.programs import record as record

@@ -40,8 +40,8 @@ def write(words: Iterable[str]) -> str:
     return ", ".join(words) or NOTHING
 
 
-def percentage(value: object) -> int:
-    """CUDA_MPS_ACTIVE_THREAD_PERCENTAGE: a whole number from 1 to 100.  Raises GpusimError."""
+def percentage(value: object, name: str = "active_thread_percentage") -> int:
+    """CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, `name` for the user: a whole number from 1 to 100.  Raises GpusimError."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 100:
-        raise GpusimError(f"active_thread_percentage is {value!r}, not a whole number from 1 to 100")
+        raise GpusimError(f"{name} is {value!r}, not a whole number from 1 to 100")
     return value

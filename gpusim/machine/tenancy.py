@@ -210,7 +210,7 @@ def _terms(name: str, given: Mapping[str, object]) -> Terms:
         priority = given.get("priority", 0)
         if not isinstance(priority, int):
             raise GpusimError(f"priority is {priority!r}", hint="0 normal, 1 below normal")
-        return Terms(Tenant(priority=priority), percentage(given.get("cap", 100)), memory=_memory(given))
+        return Terms(Tenant(priority=priority), percentage(given.get("cap", 100), "cap"), memory=_memory(given))
     length = round(float(parse(str(given["slice"]), TIME))) if "slice" in given else SLICE_NS
     return Terms(Tenant(length, str(given.get("level", LOW))), memory=_memory(given))
 

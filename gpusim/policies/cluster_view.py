@@ -1,4 +1,4 @@
-"""What a policy of kind `jobs` with the verb `place` may look at: who waits, who runs, what is free; times in s."""
+"""What a policy of kind `jobs` with the verb `place` may look at: what waits, what runs, what is free; times in s."""
 
 from __future__ import annotations
 

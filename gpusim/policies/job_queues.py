@@ -15,7 +15,7 @@ _Alike = tuple[object, ...]
 class JobQueues:
     """A heap for each kind of demand: who wants the same GPUs finds a place where the first of them does.
 
-    key   the lowest goes first, then who came first
+    key   the lowest goes first, of equal ones the oldest
     fill  whether others may go before the first where it finds no place
     rule  of `ClusterView.place`
     """

@@ -28,7 +28,9 @@ _NEEDS_OF: dict[str, tuple[str, ...]] = {
     "duration_error": ("flops",), "bound_swap_in_bytes": ("accesses",),
     **dict.fromkeys(("bound_no_limit_ns", "bound_oracle_ns", "bound_best_plan_ns"), ("times",)),
 }  # fmt: skip
-_LABELS = {"touched_per_s": "throughput", "batch_ns": "time per batch"}  # where the name without its unit says too little
+_LABELS = {  # where the name without its unit says too little
+    "touched_per_s": "throughput", "batch_ns": "time per batch", "all_ended_ns": "time until all ended",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from gpusim.results.summary import column as named
 from gpusim.show.interval import interval
 from gpusim.show.standing import Standing, standings
 from gpusim.show.view import (
+    ALL_ENDED,
     ORACLE,
     POLICIES,
     contenders,
@@ -47,6 +48,8 @@ ALSO = (
     "host_peak_bytes", "chunks_peak_bytes", "host_resident_peak_bytes", "nvme_in_bytes", "nvme_out_bytes",
 )  # fmt: skip
 HELD = ("reserved_peak_bytes", "avoidable_share")  # what comes first where nothing but allocators compete
+TURNS = ("makespan_ns", "programs_swapped_bytes")  # what comes first where programs take turns with their memory
+WHILE_ALL_RUN = ("sharing_slowdown", "others_slowdown", "neighbour_cost", "fairness", "work_per_gpu")  # says little of turns
 INTERVAL = "p10 to p90"
 _GAP = 2
 
@@ -256,7 +259,8 @@ def _columns(results: Sequence[Result], metric: str, verdicts: _Verdicts) -> lis
     if len(results) > 1 and any(x is not None and abs(x - 1) > 0.005 for x in ratios):
         columns.append(_times_column("vs best", ratios))
     of_place = HELD if plan.lines == ("place",) else ()
-    for name in dict.fromkeys((*of_place, *ALSO)):
+    also = (*TURNS, *(name for name in ALSO if name not in WHILE_ALL_RUN)) if metric == ALL_ENDED else ALSO
+    for name in dict.fromkeys((*of_place, *also)):
         if name in RATIOS:
             column = _times_column(declared(name).label, [value(r, name) for r in results], name)
         else:

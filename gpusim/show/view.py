@@ -12,6 +12,7 @@ from gpusim.base.defaults import LATER
 from gpusim.base.errors import UnitError
 from gpusim.base.text import join
 from gpusim.base.units import BYTES, FRACTION, RATE, parse, show_bytes, show_fraction, show_rate, show_time
+from gpusim.machine.tenancy import OVER_COMMIT
 from gpusim.results.metrics import METRICS, same
 from gpusim.results.references import RATIOS
 from gpusim.results.result import FOR_REFEREE, HOST_OOM, OOM, Result
@@ -29,6 +30,7 @@ OF_RANKS = ("parallel", "placement", "stragglers")
 REFERENCE = ("profile", "trace", "transform", "active_thread_percentage", *OF_RANKS)
 _REPEAT = "seed"  # runs that differ in nothing else are repetitions of each other
 ORACLE = "*"
+ALL_ENDED = "all_ended_ns"
 OVERSUBSCRIPTION = "oversubscription"  # an axis: the memory share's reciprocal
 FULL = {"nvme": "disk full", "peer": "peer full", "cxl": "CXL full", "remote": "remote host full"}  # the last tier, when it is
 
@@ -215,13 +217,16 @@ def main_metric(results: Sequence[Result]) -> str:
 
     Policies: slowdown where a run without memory limit is known for each finished run.  Allocators that are equally
     fast, or of which some times are not known: the memory that they hold.  Machines or programs, transformed or not:
-    makespan.  Layouts of ranks, which do different numbers of batches at once: the time for one.  Where no times are known:
-    the bytes that come in, or else the memory that is held.
+    makespan.  Layouts of ranks, which do different numbers of batches at once: the time for one.  Programs that take turns with
+    memory that does not suffice for all: the time until all have ended, as one may have ended before another begins.  Where no
+    times are known: the bytes that come in, or else the memory that is held.
     """
     finished = [r for r in results if r.finished]
     differ = varying(results)
     if finished and not {*OF_RANKS}.isdisjoint(differ) and all("batch_ns" in r.metrics for r in finished):
         return "batch_ns"
+    if over_committed(finished):
+        return ALL_ENDED
     if results and not any("makespan_ns" in r.metrics for r in results):
         moved = any("h2d_bytes" in r.metrics for r in results)
         return "h2d_bytes" if moved and differ != ["place"] else "reserved_peak_bytes"
@@ -236,6 +241,13 @@ def main_metric(results: Sequence[Result]) -> str:
     if not known or len(known) < len(slow) or (not competing and len(results) > 1 and _compares_places(results)):
         return "makespan_ns"
     return "slowdown"
+
+
+def over_committed(results: Sequence[Result]) -> bool:
+    """Programs beside each other, in some of the runs with more memory than there is."""
+    return any(str(r.spec.get("tenancy", "")).startswith(OVER_COMMIT) for r in results) and all(
+        ALL_ENDED in r.metrics for r in results
+    )
 
 
 def _compares_places(results: Sequence[Result]) -> bool:

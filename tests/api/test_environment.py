@@ -59,6 +59,23 @@ def test_rewards_sum_up_to_the_time_over_the_programs_own() -> None:
     assert result.makespan_ns == gpusim.simulate("resnet50-sgd", on=ON, memory=MEMORY, bounds=False).makespan_ns
 
 
+def test_steps_outside_of_an_episode_and_numbers_that_are_no_action_are_told() -> None:
+    env = gpusim.environment("resnet50-sgd", on=ON, memory=MEMORY, candidates=4)
+    with pytest.raises(GpusimError, match="a step outside of an episode"):
+        env.step(0)
+    env.reset()
+    for action in (-1, 4):
+        with pytest.raises(GpusimError, match=f"{action} is not an action"):
+            env.step(action)
+    with pytest.raises(GpusimError, match="there is no result before the episode has ended"):
+        env.result()
+    while not env.step(0)[2]:
+        pass
+    with pytest.raises(GpusimError, match="a step outside of an episode"):
+        env.step(0)
+    assert env.result().finished
+
+
 def test_rounds_of_a_training() -> None:
     env = gpusim.environment("resnet50-train", on=ON, **MADE["batch"])
     env.reset()

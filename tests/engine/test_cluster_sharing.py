@@ -145,6 +145,13 @@ def test_a_slice_beside_a_whole_job_or_too_many_slices_are_told() -> None:
         ran(rows[:1], nodes(1, kind=A100), policy.jobs(cut), JobRates({(A100, "m", 1): 1.0}))
 
 
+@pytest.mark.parametrize(("kind", "memory"), [("v100-sxm2-16gb", 0.0), (A100, 81.0 * GIB)])
+def test_a_part_that_no_mig_slice_has_is_told(kind: str, memory: float) -> None:
+    rows = [ArrivingJob(name="x", work=9, share=0.5, memory=memory)]
+    with pytest.raises(PolicyError, match=f"x wants 0.5 of a GPU.*, and no MIG slice of {kind} has that"):
+        ran(rows, nodes(1, kind=kind, memory=96 * GIB), "mig_best_fit", JobRates({}))
+
+
 def test_a_pair_that_can_do_no_step_in_a_round_is_told() -> None:
     class Pair:
         packs = True

@@ -51,6 +51,15 @@ def test_a_quantum_and_only_what_is_missing_leaves() -> None:
     assert memory.copied == 2000 + 2000 + 2000 + 2000 and memory.moves == 4
 
 
+def test_a_gap_between_kernels_does_not_end_a_quantum() -> None:
+    """0-500, and again 2000-2500 after work of the host; it has ended, and the other one's turn begins."""
+    gap = kernels(500)
+    gap.until(2000)
+    gap.kernel(500)
+    each, _ = memory_turns("nvshare(quantum=5e-6)", (5000, 5000), gap, kernels(1000))
+    assert each == [[(0, 500), (2000, 2500)], [(2500, 3500)]]
+
+
 def test_a_whole_program_leaves() -> None:
     """6000 bytes leave in 750 and come in 600: 0-1000, 1750-2750, 4100-5100, and as the first has ended, 5700-6200."""
     each, memory = memory_turns("suspend_resume(quantum=1e-6)", (6000, 6000), kernels(2000), kernels(1500))

@@ -204,7 +204,7 @@ def test_is_a_rewritten_program_kept_beside_the_log_and_checked(experiment: Path
     assert kept.program is not None
     assert kept.program.content_hash == kept.spec["program_hash"] != kept.spec["trace_hash"]
     assert check(tmp_path / "out") == 0
-    assert "1 runs are right" in capsys.readouterr().out
+    assert "1 run is right" in capsys.readouterr().out
     bytes_ = bytearray((folder / PROGRAM).read_bytes())
     bytes_[len(bytes_) // 2] ^= 1
     (folder / PROGRAM).write_bytes(bytes_)

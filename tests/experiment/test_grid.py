@@ -334,7 +334,7 @@ def test_an_edited_result_is_neither_checked_nor_compared_nor_drawn(experiment: 
     out = tmp_path / "out"
     todo, _ = execute(experiment, out, "options.log=true", "policies.evict=lru", "memory=60 %", "bounds=false")
     run = CliRunner()
-    assert "1 runs are right" in run.invoke(app, ["check", str(out)]).output
+    assert "1 run is right" in run.invoke(app, ["check", str(out)]).output
     file = out / "runs" / todo.grid[0].key / "result.json"
     file.write_text(file.read_text().replace('"metrics": {', '"metrics": {}, "was": {'))
     for words in (["check", str(out)], ["compare", str(out)], ["plot", str(out)], ["check", str(file.parent)]):

@@ -116,7 +116,7 @@ def test_a_log_that_is_asked_for_makes_folders_beside_the_columns(experiment: Pa
     sets = ("--set", "policies.evict=lru", "--set", "memory=60 %", "--set", "seed=0", "--log")
     run(experiment, out, *sets)
     assert len(list((out / "runs").iterdir())) == 1
-    assert "1 runs are right" in gpusim("check", out).output
+    assert "1 run is right" in gpusim("check", out).output
     assert "all runs were there" in run(experiment, out).stdout
 
 

@@ -57,7 +57,7 @@ def test_ranks_wait_as_they_did_in_the_recording(tmp_path: Path, monkeypatch: py
     assert "collective_wait_ns" not in second.metrics and second.metrics["recorded_collective_wait_ns"] == 0
     assert run.metrics["makespan_ns"] == pytest.approx(1_000_000 + 10_000 + 300_000 + 20_000 + 50_000, rel=0.03)
     checked = gpusim("check", tmp_path / "out")
-    assert checked.exit_code == 0 and "1 runs are right" in checked.output, checked.stderr
+    assert checked.exit_code == 0 and "1 run is right" in checked.output, checked.stderr
 
 
 @pytest.mark.slow

@@ -24,7 +24,8 @@ from gpusim.trace.reuse import next_uses
 benchmark = load_benchmark()
 SEQUENCES = benchmark.sequences(REQUESTS, OBJECTS)
 GOLDEN = json.loads(FILE.read_text("utf-8"))
-REPLAYED = [e.name for e in registry.entries("evict") if e.builtin and registry.get("evict", e.name).form in ("ordered", "score")]
+FORMS = ("ordered", "score")
+REPLAYED = [e.name for e in registry.entries("evict") if e.builtin and registry.get("evict", e.name).form in FORMS]
 
 
 @pytest.mark.oracle

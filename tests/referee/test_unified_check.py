@@ -95,4 +95,4 @@ def test_gpusim_check_reads_it_from_the_folder(tmp_path: Path) -> None:
     ran = CliRunner().invoke(app, ["run", str(tmp_path / "e.yaml"), "-o", out, "--log", "--no-figures"])
     assert ran.exit_code == 0, ran.output
     checked = CliRunner().invoke(app, ["check", out])
-    assert checked.exit_code == 0 and "1 runs are right, 0 wrong" in checked.output
+    assert checked.exit_code == 0 and "1 run is right, 0 wrong" in checked.output

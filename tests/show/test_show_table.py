@@ -11,6 +11,7 @@ from made_results import GIB, MS, run, sweep
 from gpusim.base.errors import ResultError
 from gpusim.show.answer import answer
 from gpusim.show.basis import basis
+from gpusim.show.figure import policy_comparison
 from gpusim.show.report import doubts, report, write_report
 from gpusim.show.standing import standings
 from gpusim.show.table import markdown, render, rows
@@ -51,6 +52,17 @@ def test_what_a_run_is_measured_against_comes_before_other_numbers():
         assert found == sorted(found) and "stall" not in header[: found[-1]]
     assert "Over best plan: the makespan over that of the best plan" in said
     assert "Over best plan" not in report(sweep()) and "Least in" in report(sweep())
+
+
+def test_programs_in_turns_with_too_little_memory_are_compared_by_when_all_have_ended():
+    runs = [run(tenancy=f"over_commit(policy={name})") for name in ("first_come", "nvshare")]
+    for r, ended in zip(runs, (300, 200), strict=True):
+        r.metrics.update(all_ended_ns=ended * MS, others_slowdown=8572.4)
+    header, first, second = render(runs, width=120).splitlines()[:3]
+    assert main_metric(runs) == "all_ended_ns" and "time until all ended [ms]" in header
+    assert "makespan [ms]" in header and "others" not in header
+    assert "nvshare" in first and "200" in first and "1.50×" in second
+    assert "Which tenancy ends all programs first?" in [text.get_text() for text in policy_comparison.draw(runs).texts]
 
 
 def test_slowdown_stays_where_programs_are_compared_by_makespan():

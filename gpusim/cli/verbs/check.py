@@ -76,4 +76,5 @@ def _print(found: list[tuple[str, Report]]) -> None:
             if len(report.violations) > SHOWN:
                 typer.echo(f"    and {len(report.violations) - SHOWN} more")
     count = {verdict: sum(report.ok is verdict for _, report in found) for verdict in (True, False, None)}
-    typer.echo(f"{count[True]} runs are right, {count[False]} wrong, {count[None]} without an event log")
+    right = "1 run is right" if count[True] == 1 else f"{count[True]} runs are right"
+    typer.echo(f"{right}, {count[False]} wrong, {count[None]} without an event log")

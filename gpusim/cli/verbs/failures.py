@@ -107,7 +107,9 @@ def _show(found: LongRunAnswer) -> None:
         f"average; a checkpoint of {v['checkpoint_bytes'] / 1e9:,.4g} GB stops the job for {_time(v['stop_s'])} and is safe "
         f"after {_time(v['safe_after_s'])}"
     )
-    typer.echo(f"a checkpoint every {_time(v['interval_s'])} of work ({run.policy.spec})")
+    policy = str(run.policy.spec)
+    why = " (the best of the intervals below)" if found.tried else "" if policy.partition("(")[0] == "every" else f" ({policy})"
+    typer.echo(f"a checkpoint every {_time(v['interval_s'])} of work{why}")
     for sentence in found.sentences():
         typer.echo(sentence)
     if found.tried:

@@ -146,7 +146,9 @@ class EventRun:
         if reason:
             raise self.error(f"puts {name} on {reason}")
         if part is not None and part != self.jobs[job].share and not self.jobs[job].model:
-            raise self.error(f"puts {name} on {part} of GPU {gpus[0]}, and nothing says how fast it is there")
+            way = "mig" if isinstance(part, str) else "mps"
+            rates = f"jobs that are programs, with --rates 'island(sharing={way})', have such rates"
+            raise self.error(f"puts {name} on {part} of GPU {gpus[0]}, and nothing says how fast it is there: {rates}")
         if self.rates[job][view.free.kind_of[gpus[0]]] <= 0.0:
             raise self.error(f"puts {name} on {view.free.kind_of[gpus[0]]}, where it cannot run")
         return job, gpus, self.jobs[job].share if part is None else part

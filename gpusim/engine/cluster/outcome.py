@@ -30,9 +30,9 @@ class PlacedJobs:
 class ClusterOutcome:
     """One run.
 
-    jobs, cluster, scheduler  what ran, where, and who decided
+    jobs, cluster, scheduler  what ran, where, and what decided
     first, end   s, of each job; nan: never (a job that could not run was given up)
-    placed       who ran where from when to when
+    placed       which job ran where, from when to when
     at, busy, waiting   GPUs in use and jobs without GPUs from each time on; the last is the end of the run
     idle, apart  GPUs that are free from each time on although they would be enough for a job that waits; and those of them
                  where no such job finds a place, since they lie apart; None: rounds, which know no places

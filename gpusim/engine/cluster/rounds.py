@@ -1,7 +1,7 @@
 """A cluster in rounds: a policy says which share of time each job is to have, and each round goes to those that lack most.
 
 The rules are those of Gavel's mechanism (Narayanan et al., OSDI 2020), as its simulator carries them out: a round lasts until
-all that it holds have done the steps of a whole round, or their last; who gets a round is who has had the smallest part of
+all that it holds have done the steps of a whole round, or their last; a round goes to the job that has had the smallest part of
 its share since shares were last counted from zero; jobs stay on their GPUs where they can.  Some of it is an accident of that
 simulator (the first round after an idle time counts from the round before; a job with fewer steps left than GPUs fails a
 round, and is given up after five): it is kept, since times are to be equal.
@@ -219,7 +219,7 @@ class RoundRun:
         self._note()
 
     def _count(self, assigned: dict[Together, tuple[int, tuple[int, ...]]]) -> None:
-        """Who could have stayed, who has, and who had to leave."""
+        """Which jobs could have stayed, which have, and which had to leave."""
         active, there = self.active, set[int]()
         for jobs, (_, gpus) in self.assigned.items():
             if jobs[0] in active or jobs[-1] in active:

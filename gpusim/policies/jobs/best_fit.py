@@ -6,7 +6,7 @@ from gpusim.policies.job_queues import JobQueues
 
 
 def best_fit() -> JobQueues:
-    """In order of arrival, each where least of GPUs, memory and processors is left over; who finds no place lets others pass.
+    """In order of arrival, each where least of GPUs, memory and processors is left over; others may pass one without a place.
 
     A part of a GPU goes to the GPU that is fullest and has the memory, so that whole ones stay free.
     """

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
+from gpusim.base.errors import PolicyError
+from gpusim.base.units import show_bytes
 from gpusim.machine import mig
 from gpusim.policies.cluster_view import ClusterView
 from gpusim.policies.clusters import ArrivingJob, Decision
@@ -33,8 +35,12 @@ class SlicesBestFit:
         return (job, gpus) if gpus else None
 
     def _slice(self, view: ClusterView, job: int) -> Decision:
-        """On the GPU whose slices leave least; one that is whole where no other has room."""
+        """On the GPU whose slices leave least; one that is whole where no other has room.  PolicyError where none is enough."""
         free, said, best = view.free, view.job(job), (SEVENTHS + 1, -1, "")
+        if not any(smallest(kind, said.share, said.memory) for kind in view.kinds(job)):
+            name, memory = said.name or f"job {job}", f" with {show_bytes(int(said.memory))}" if said.memory else ""
+            wants = f"{name} wants {said.share:g} of a GPU{memory}, and no MIG slice of {' or '.join(view.kinds(job))} has that"
+            raise PolicyError(wants, said.where, "best_fit, without MIG")
         for kind in view.kinds(job):
             name = smallest(kind, said.share, said.memory)
             if not name:

@@ -61,7 +61,7 @@ class Preempting:
 
 
 def priority() -> Preempting:
-    """The highest priority goes first, then who came first; it stops the youngest of the lowest priorities where it must.
+    """The highest priority goes first, of equal ones the oldest; it stops the youngest of the lowest priorities where it must.
 
     A job that was stopped goes on later with what it had done.
     """

@@ -7,7 +7,7 @@ from gpusim.policies.job_queues import JobQueues
 
 
 def shortest_first(fill: int = 1) -> JobQueues:
-    """Of the jobs that wait, the one that has the least left to do goes first; who runs is left to run.
+    """Of the jobs that wait, the one that has the least left to do goes first; a job that runs is not stopped.
 
     It knows how long jobs take, which a real cluster has to guess.
 

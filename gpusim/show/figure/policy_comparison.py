@@ -18,7 +18,7 @@ from gpusim.show.figure.dots import FROM, dots
 from gpusim.show.panels import MOST_PANELS
 from gpusim.show.style import canvas, empty, headline, styled
 from gpusim.show.values.comparison import PolicyComparison, comparison
-from gpusim.show.view import ORACLE, Layout, kind_of
+from gpusim.show.view import ALL_ENDED, ORACLE, Layout, kind_of
 
 
 @styled
@@ -64,7 +64,7 @@ def _note(whole: PolicyComparison, shown: PolicyComparison, strip: Sequence[Arti
 
 
 def _question(plan: Layout, metric: str) -> str:
-    verbs = {"slowdown": "loses least", "makespan_ns": "is fastest"}
+    verbs = {"slowdown": "loses least", "makespan_ns": "is fastest", ALL_ENDED: "ends all programs first"}
     what = verbs.get(metric, f"has the best {declared(metric).label}")
     over = {"memory": " as memory shrinks", "memory_share": " as memory shrinks", "": ""}
     return f"Which {kind_of(plan.lines)} {what}{over.get(plan.across, f' over {plan.across}')}?"

@@ -129,4 +129,5 @@ def _about(study: PreparedCluster) -> int:
 
 
 def _too_small(error: GpusimError) -> bool:
-    return "finds no place on the empty cluster" in error.message or "GPUs of one type; the cluster has" in error.message
+    few = "of one type; the cluster has" in error.message and "none that it may run on" not in error.message
+    return few or "finds no place on the empty cluster" in error.message
