@@ -10,6 +10,8 @@ Value = int | float | str
 _CALL = re.compile(r"\s*([\w.@-]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
 _NEXT = re.compile(r",(?=\s*(?:\w+\s*=|$))")  # text may have commas of its own: conf=max_split_size_mb:64,backend:native
 
+_BETWEEN = re.compile(r",\s*(?![^()]*\))")  # commas that are not inside parentheses
+
 
 def parse(spec: str) -> tuple[str, dict[str, Value]]:
     """'next_k(k=4)' -> ('next_k', {'k': 4})."""
@@ -31,6 +33,11 @@ def split(spec: str, what: str = "a policy") -> tuple[str, dict[str, str]]:
             raise PolicyError(f"'{part.strip()}' in '{spec}' is not a parameter", hint="write parameter=value")
         values[key] = text
     return match[1], values
+
+
+def listed(text: str) -> list[str]:
+    """'a, b(x=1, y=2)' -> ['a', 'b(x=1, y=2)']."""
+    return _BETWEEN.split(text)
 
 
 def value_of(text: str) -> Value:

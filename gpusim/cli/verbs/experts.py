@@ -8,20 +8,18 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpusim.base.calls import listed
 from gpusim.base.errors import GpusimError
 from gpusim.cli.options import Json, Use, output
-from gpusim.cli.output import emit, emit_json
+from gpusim.cli.output import emit, emit_json, emit_question
 
 if TYPE_CHECKING:
     from gpusim.studies.experts.setup import ExpertAnswer
-
-_BETWEEN = re.compile(r",\s*(?![^()]*\))")  # commas that are not inside parentheses
 
 
 def verb(
@@ -35,7 +33,7 @@ def verb(
     cache: Annotated[str, typer.Option(help="Room for experts: fit, 64, 4 a layer, 25 %, 12 GiB; default: fit.")] = "",
     evict: Annotated[str, typer.Option(help="Which expert leaves, one policy or several: lru,lfu,belady; default: lru.")] = "",
     start: Annotated[str, typer.Option(help="What is there at first: first, layers, popular, empty.")] = "",
-    guess: Annotated[str, typer.Option(help="Who is sent for ahead: none, gate(hit=0.8), exact, history.")] = "",
+    guess: Annotated[str, typer.Option(help="Which experts are sent for ahead: none, gate(hit=0.8), exact, history.")] = "",
     cpu: Annotated[str, typer.Option(help="What its cores reach, '2 TFLOP/s': it computes what takes a copy longer.")] = "",
     source_memory: Annotated[str, typer.Option("--from", help="Where experts come from: pinned, pageable, nvme.")] = "",
     bits: Annotated[int, typer.Option(help="Of a number of an expert's weights: 16, 8, 4, 3, 2; 32.")] = 16,
@@ -59,7 +57,7 @@ def verb(
     }  # fmt: skip
     words = {name: value for name, value in given.items() if value}
     words |= {"batch": batch, "bits": bits, "memory": memory, "seed": seed, "use": tuple(use or ())}
-    policies = [{"evict": name} for name in _BETWEEN.split(evict)] if evict else [{}]
+    policies = [{"evict": name} for name in listed(evict)] if evict else [{}]
     found = [experts(model, machine, like=like, **words | policy) for policy in policies]
     if out is not None:
         from gpusim.base.files import write_json
@@ -78,11 +76,7 @@ def answer_question(word: str, out: Path | None, *, json: bool = False) -> None:
 
     asked, points = expert_question(word)
     rows = [point.row() for point in points]
-    if json:
-        emit_json({"question": asked.question, "rows": rows})
-    else:
-        typer.echo(f"{asked.question}\n")
-        emit(rows, columns=list(dict.fromkeys(name for row in rows for name in row)))
+    emit_question(asked, rows, as_json=json)
     if out is not None:
         from gpusim.show.experts import save_rows_and_figure
 

@@ -15,7 +15,7 @@ import typer
 
 from gpusim.base.errors import GpusimError
 from gpusim.cli.options import Json, Use, output
-from gpusim.cli.output import emit, emit_json
+from gpusim.cli.output import emit, emit_json, emit_question
 
 if TYPE_CHECKING:
     from gpusim.studies.models.answer import ModelsAnswer
@@ -81,11 +81,7 @@ def answer_question(word: str, out: Path | None, *, json: bool = False) -> None:
 
     asked, points = models_question(word)
     rows = [point.row() for point in points]
-    if json:
-        emit_json({"question": asked.question, "rows": rows})
-    else:
-        typer.echo(f"{asked.question}\n")
-        emit(rows, columns=list(dict.fromkeys(name for row in rows for name in row)))
+    emit_question(asked, rows, as_json=json)
     if out is not None:
         from gpusim.show.models import save_rows_and_figure
 

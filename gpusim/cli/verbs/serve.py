@@ -16,7 +16,7 @@ import typer
 
 from gpusim.base.errors import GpusimError
 from gpusim.cli.options import Jobs, Json, Use, output
-from gpusim.cli.output import emit, emit_json
+from gpusim.cli.output import emit, emit_json, emit_question
 
 if TYPE_CHECKING:
     from gpusim.studies.serving.answer import ServingAnswer
@@ -118,11 +118,7 @@ def answer_question(word: str, out: Path | None, jobs: int = 1, force: bool = Fa
     from gpusim.api.serving import serve_question
 
     asked, rows = serve_question(word, out, jobs=jobs, force=force)
-    if json:
-        emit_json({"question": asked.question, "rows": rows})
-    else:
-        typer.echo(f"{asked.question}\n")
-        emit(rows, columns=list(dict.fromkeys(name for row in rows for name in row)))
+    emit_question(asked, rows, as_json=json)
     if out is not None:
         from gpusim.show.serving_question import save_figure
 
