@@ -96,7 +96,7 @@ def simulate_tenants(
     """Replay programs on one GPU at once.
 
     tenancy  how they share it; None: each has a slice of its own, and they share the link to the host
-    memory   who has turns where memory does not suffice for all
+    memory   the turns, where memory does not suffice for all
     choices  policies, seed and log, as `simulate.prepared` takes them, the same for all
 
     Raises GpusimError for a program that meets others, since its ranks would have to be on other GPUs.
