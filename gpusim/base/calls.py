@@ -10,7 +10,6 @@ Value = int | float | str
 _CALL = re.compile(r"\s*([\w.@-]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
 _NEXT = re.compile(r",(?=\s*(?:\w+\s*=|$))")  # text may have commas of its own: conf=max_split_size_mb:64,backend:native
 
-_BETWEEN = re.compile(r",\s*(?![^()]*\))")  # commas that are not inside parentheses
 
 
 def parse(spec: str) -> tuple[str, dict[str, Value]]:
@@ -36,8 +35,14 @@ def split(spec: str, what: str = "a policy") -> tuple[str, dict[str, str]]:
 
 
 def listed(text: str) -> list[str]:
-    """'a, b(x=1, y=2)' -> ['a', 'b(x=1, y=2)']."""
-    return _BETWEEN.split(text)
+    """'a, b(x=1, y=c(2, 3))' -> ['a', 'b(x=1, y=c(2, 3))']: what lies between commas that are in no parentheses."""
+    parts, depth, begin = [], 0, 0
+    for i, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth == 0:
+            parts.append(text[begin:i].strip())
+            begin = i + 1
+    return [*parts, text[begin:].strip()]
 
 
 def value_of(text: str) -> Value:
