@@ -11,7 +11,6 @@ _CALL = re.compile(r"\s*([\w.@-]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
 _NEXT = re.compile(r",(?=\s*(?:\w+\s*=|$))")  # text may have commas of its own: conf=max_split_size_mb:64,backend:native
 
 
-
 def parse(spec: str) -> tuple[str, dict[str, Value]]:
     """'next_k(k=4)' -> ('next_k', {'k': 4})."""
     name, texts = split(spec)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpusim.base.calls import listed
-from gpusim.base.errors import GpusimError
+from gpusim.cli.asked import needed
 from gpusim.cli.options import Json, Use, output
 from gpusim.cli.output import emit, emit_json, emit_question
 
@@ -47,9 +47,7 @@ def verb(
     if question:
         answer_question(question, out, json=json)
         return
-    for name, value in (("model", model), ("machine", machine)):
-        if not value:
-            raise GpusimError(f"a run of experts needs --{name}, or a file that asks a question", hint="gpusim experts --help")
+    needed("a run of experts needs", "experts", model=model, machine=machine)
     from gpusim.api.experts import experts
 
     given: dict[str, Any] = {

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpusim.base.errors import GpusimError
+from gpusim.cli.asked import needed
 from gpusim.cli.options import Json, Use, output
 from gpusim.cli.output import emit, emit_json, emit_question
 
@@ -58,9 +58,7 @@ def verb(
     if question:
         answer_question(question, out, json=json)
         return
-    for name, value in (("machine", machine), ("state", state)):
-        if not value:
-            raise GpusimError(f"a long run needs --{name}, or a file that asks a question", hint="gpusim failures --help")
+    needed("a long run needs", "failures", machine=machine, state=state)
     from gpusim.api.failures import endure
 
     found = endure(

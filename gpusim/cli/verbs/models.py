@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpusim.base.errors import GpusimError
+from gpusim.cli.asked import needed
 from gpusim.cli.options import Json, Use, output
 from gpusim.cli.output import emit, emit_json, emit_question
 
@@ -50,9 +50,7 @@ def verb(
     if question:
         answer_question(question, out, json=json)
         return
-    for name, value in (("models", models), ("machine", machine)):
-        if not value:
-            raise GpusimError(f"many models need --{name}, or a file that asks a question", hint="gpusim models --help")
+    needed("many models need", "models", models=models, machine=machine)
     from gpusim.api.models import models as run
 
     given: dict[str, Any] = {
