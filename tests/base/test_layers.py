@@ -24,6 +24,7 @@ FOREIGN = ("show/style.py", "calibrate/measure/", "programs/record/")
 # Files of `gpusim` whose functions import at first use, and why; the verbs in cli/ may do so too.
 AT_FIRST_USE = {
     "__init__.py": "public names are lazy",
+    "api/environments.py": "Gymnasium is an extra",
     "api/frames.py": "pandas is an extra",
     "api/grids.py": "start-up: matplotlib",
     "api/showing.py": "IPython is an extra",
