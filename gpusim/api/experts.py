@@ -9,7 +9,7 @@ from gpusim.base.yaml import find
 from gpusim.studies.experts.questions import ExpertQuestion, points, read
 from gpusim.studies.experts.setup import ExpertAnswer, ExpertSpec, answered
 from gpusim.studies.experts.setup import like as words_of
-from gpusim.studies.questions import Point
+from gpusim.studies.questions import QuestionPoint
 
 
 def experts(model: str, machine: str, *, like: str = "", **words: Any) -> ExpertAnswer:
@@ -31,7 +31,7 @@ def experts(model: str, machine: str, *, like: str = "", **words: Any) -> Expert
     return answered(ExpertSpec(**words_of(like) | {"model": model, "machine": machine} | words))
 
 
-def expert_question(word: str) -> tuple[ExpertQuestion, list[Point[ExpertAnswer]]]:
+def expert_question(word: str) -> tuple[ExpertQuestion, list[QuestionPoint[ExpertAnswer]]]:
     """The question of a file, or of one that ships, and all combinations of its axes.
 
     Raises ConfigError with file:line:col.

@@ -10,7 +10,7 @@ from gpusim.base.yaml import find as find_file
 from gpusim.studies.failures.answer import CLOSE, RUNS, LongRunAnswer, answer, prepare
 from gpusim.studies.failures.questions import TrainingQuestion, points, read
 from gpusim.studies.failures.setup import LongRunSpec
-from gpusim.studies.questions import Point
+from gpusim.studies.questions import QuestionPoint
 
 
 def endure(
@@ -41,7 +41,7 @@ def endure(
     return answer(run, runs=runs, close=close, seed=seed, search=find == "interval")
 
 
-def training_question(word: str) -> tuple[TrainingQuestion, list[Point[LongRunAnswer]]]:
+def training_question(word: str) -> tuple[TrainingQuestion, list[QuestionPoint[LongRunAnswer]]]:
     """The question of a file, or of one that ships, and all combinations of its axes.
 
     Raises ConfigError with file:line:col.

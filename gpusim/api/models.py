@@ -9,7 +9,7 @@ from gpusim.base.yaml import find
 from gpusim.studies.models.answer import ModelsAnswer
 from gpusim.studies.models.questions import ModelsQuestion, points, read
 from gpusim.studies.models.setup import ModelsSpec, answered
-from gpusim.studies.questions import Point
+from gpusim.studies.questions import QuestionPoint
 
 
 def models(models: str, machine: str, requests: str = "", **words: Any) -> ModelsAnswer:
@@ -32,7 +32,7 @@ def models(models: str, machine: str, requests: str = "", **words: Any) -> Model
     return answered(ModelsSpec(**words))
 
 
-def models_question(word: str) -> tuple[ModelsQuestion, list[Point[ModelsAnswer]]]:
+def models_question(word: str) -> tuple[ModelsQuestion, list[QuestionPoint[ModelsAnswer]]]:
     """The question of a file, or of one that ships, and all combinations of its axes.
 
     Raises ConfigError with file:line:col.

@@ -26,7 +26,7 @@ Words = dict[str, tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
-class Point(Generic[T]):
+class QuestionPoint(Generic[T]):
     """One combination: the values of the axes, what came of it and its numbers, or why nothing did."""
 
     values: dict[str, Any]
@@ -56,7 +56,9 @@ def combinations(words: Words) -> Iterator[dict[str, Any]]:
         yield dict(zip(words, values, strict=True))
 
 
-def points(words: Words, answer: Callable[[dict[str, Any]], T], numbers: Callable[[T], dict[str, Any]]) -> list[Point[T]]:
+def points(
+    words: Words, answer: Callable[[dict[str, Any]], T], numbers: Callable[[T], dict[str, Any]]
+) -> list[QuestionPoint[T]]:  # fmt: skip
     """All combinations, in the order of the axes; what cannot be run says why."""
     found = []
     for one in combinations(words):
@@ -64,9 +66,9 @@ def points(words: Words, answer: Callable[[dict[str, Any]], T], numbers: Callabl
         try:
             came = answer(one)
         except GpusimError as error:
-            found.append(Point[T](shown, None, {}, error.message))
+            found.append(QuestionPoint[T](shown, None, {}, error.message))
         else:
-            found.append(Point(shown, came, numbers(came)))
+            found.append(QuestionPoint(shown, came, numbers(came)))
     return found
 
 

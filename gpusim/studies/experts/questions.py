@@ -24,7 +24,7 @@ from gpusim.base.yaml.fields import STRICT
 from gpusim.engine.serving.expert_run import Start
 from gpusim.studies import questions
 from gpusim.studies.experts.setup import ExpertAnswer, ExpertSpec, answered, like
-from gpusim.studies.questions import Axis, Count, Point, Whole, Words, rounded, several, words_of
+from gpusim.studies.questions import Axis, Count, QuestionPoint, Whole, Words, rounded, several, words_of
 
 
 def _text(value: Any) -> Any:
@@ -92,7 +92,7 @@ def read(path: Path) -> ExpertQuestion:
     return validate.build(ExpertQuestion, document.read(path))
 
 
-def points(question: ExpertQuestion) -> list[Point[ExpertAnswer]]:
+def points(question: ExpertQuestion) -> list[QuestionPoint[ExpertAnswer]]:
     """All combinations, one after the other; what cannot be run says why."""
     return questions.points(question.words(), _answered, numbers_of)
 

@@ -26,7 +26,7 @@ from gpusim.base.yaml.fields import STRICT
 from gpusim.studies import questions
 from gpusim.studies.failures.answer import LongRunAnswer, answer
 from gpusim.studies.failures.setup import LongRunSpec, prepare
-from gpusim.studies.questions import Axis, Count, Point, Whole, Words, rounded, several, words_of
+from gpusim.studies.questions import Axis, Count, QuestionPoint, Whole, Words, rounded, several, words_of
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -89,7 +89,7 @@ def read(path: Path) -> TrainingQuestion:
     return validate.build(TrainingQuestion, document.read(path))
 
 
-def points(question: TrainingQuestion) -> list[Point[LongRunAnswer]]:
+def points(question: TrainingQuestion) -> list[QuestionPoint[LongRunAnswer]]:
     """All combinations, one after the other; what cannot be run says why."""
 
     def run(words: dict[str, Any]) -> LongRunAnswer:

@@ -23,7 +23,7 @@ from gpusim.base.yaml.fields import STRICT
 from gpusim.studies import questions
 from gpusim.studies.models.answer import ModelsAnswer
 from gpusim.studies.models.setup import ModelsSpec, answered
-from gpusim.studies.questions import Axis, Count, Point, Rate, Whole, Words, rounded, several, words_of
+from gpusim.studies.questions import Axis, Count, QuestionPoint, Rate, Whole, Words, rounded, several, words_of
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -86,6 +86,6 @@ def read(path: Path) -> ModelsQuestion:
     return validate.build(ModelsQuestion, document.read(path))
 
 
-def points(question: ModelsQuestion) -> list[Point[ModelsAnswer]]:
+def points(question: ModelsQuestion) -> list[QuestionPoint[ModelsAnswer]]:
     """All combinations, one after the other; what cannot be run says why."""
     return questions.points(question.words(), lambda words: answered(ModelsSpec(**words)), numbers_of)
