@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import gpusim
-from idle_steps import on_idle_gpu
 
 from gpusim.api.serving import serve
 from gpusim.base.errors import GpusimError
@@ -29,7 +28,7 @@ def test_two_steps_of_two_models_by_hand() -> None:
     words = {"memory": 0.6, "beside": f"llama-1b(memory=0.3, requests={one})"}
     service = prepare(ServiceSpec(model="llama-8b", machine="h100-sxm-80gb", **words))
     assert service.beside is not None
-    long, short = (on_idle_gpu(of.times, [0], [1000]) for of in (service, service.beside[0]))  # type: ignore[arg-type]
+    long, short = (of.times.of([0], [1000]).ns for of in (service, service.beside[0]))  # type: ignore[union-attr]
     shared = shared_by("time_slices", [catalogue.load("h100-sxm-80gb")])
     fixed, state, turn = shared.tenancy.switch.fixed, shared.state[0], 1_024_000
     assert turn < short < 8 * turn and long > 9 * turn

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from idle_steps import on_idle_gpu
 
 from gpusim.api.serving import serve
 from gpusim.base.errors import ConfigError, GpusimError
@@ -50,7 +49,7 @@ def test_keys_and_values_cross_the_network_by_rdma(network: str, latency: int, r
     service = prepared(BOTH, prefill=8)
     assert (served.engine[0], served.handed[0]) == (8, 4000)
     assert served.waited[0] == pytest.approx(latency + 4000 * TOKEN / rate, abs=1)
-    steps = [on_idle_gpu(service.kind(i).times, [before], [n]) for i, before, n in ((0, 0, 4000), (8, 3999, 1))]  # type: ignore[arg-type]
+    steps = [service.kind(i).times.of([before], [n]).ns for i, before, n in ((0, 0, 4000), (8, 3999, 1))]  # type: ignore[union-attr]
     assert served.ttft_ns()[0] == sum(steps) + served.waited[0]
 
 
