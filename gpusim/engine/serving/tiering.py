@@ -158,10 +158,10 @@ def tier_tables(requests: RequestTable, store: KvStore | None, engines: int) -> 
     if store is None:
         return made, {}, np.zeros(1, np.int64)
     made.bytes[:], made.when[0] = (store.token, size), WHEN[store.when]
-    if manager is not None:
-        made.managed[0] = manager.kind
-    elif rows:
+    if manager is None:
         _foresee(made, requests)
+    else:
+        made.managed[0] = manager.kind
     for i, tier in enumerate(rows):
         made.tier[i]["capacity"], evict = room[i], tier.evict
         if isinstance(evict, HostManager):
