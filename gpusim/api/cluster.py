@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpusim.base.errors import GpusimError
+from gpusim.api.words import spec_words
 from gpusim.base.yaml import find
 from gpusim.policies.registry import entry_of
 from gpusim.studies.cluster.answer import ClusterAnswer, answer
@@ -29,9 +29,7 @@ def cluster(gpus: str, arrivals: str, schedulers: Any = ("first_come",), *, goal
     >>> len(found.values()["schedulers"])
     2
     """
-    unknown = sorted(set(words) - set(ClusterStudySpec.__dataclass_fields__))
-    if unknown:
-        raise GpusimError(f"a cluster has no '{unknown[0]}'", hint=", ".join(ClusterStudySpec.__dataclass_fields__))
+    words = spec_words(words, ClusterStudySpec, "a cluster has")
     named = [schedulers] if isinstance(schedulers, str) or not isinstance(schedulers, Sequence) else list(schedulers)
     own = [each for each in named if entry_of(each) is not None]
     words |= {"use": (*words.get("use", ()), *own), "schedulers": tuple(named)}

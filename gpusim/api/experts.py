@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim.base.errors import GpusimError, suggest
+from gpusim.api.words import spec_words
 from gpusim.base.yaml import find
-from gpusim.policies.registry import entry_of
-from gpusim.studies.experts.questions import ExpertPoint, ExpertQuestion, points, read
+from gpusim.studies.experts.questions import ExpertQuestion, points, read
 from gpusim.studies.experts.setup import ExpertAnswer, ExpertSpec, answered
 from gpusim.studies.experts.setup import like as words_of
+from gpusim.studies.questions import QuestionPoint
 
 
 def experts(model: str, machine: str, *, like: str = "", **words: Any) -> ExpertAnswer:
@@ -27,16 +27,11 @@ def experts(model: str, machine: str, *, like: str = "", **words: Any) -> Expert
     >>> 0 < found.metrics()["hit_share"] < 1
     True
     """
-    known = ExpertSpec.__dataclass_fields__
-    unknown = sorted(set(words) - set(known))
-    if unknown:
-        raise GpusimError(f"a cache of experts has no '{unknown[0]}'", hint=suggest(unknown[0], known) or ", ".join(known))
-    if (own := entry_of(words.get("evict"))) is not None:
-        words |= {"use": (*words.get("use", ()), words["evict"]), "evict": own.name}
+    words = spec_words(words, ExpertSpec, "a cache of experts has", "evict")
     return answered(ExpertSpec(**words_of(like) | {"model": model, "machine": machine} | words))
 
 
-def expert_question(word: str) -> tuple[ExpertQuestion, list[ExpertPoint]]:
+def expert_question(word: str) -> tuple[ExpertQuestion, list[QuestionPoint[ExpertAnswer]]]:
     """The question of a file, or of one that ships, and all combinations of its axes.
 
     Raises ConfigError with file:line:col.

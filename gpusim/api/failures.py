@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpusim.api.words import spec_words
 from gpusim.base.errors import GpusimError
 from gpusim.base.yaml import find as find_file
-from gpusim.policies.registry import entry_of
 from gpusim.studies.failures.answer import CLOSE, RUNS, LongRunAnswer, answer, prepare
-from gpusim.studies.failures.questions import TrainingPoint, TrainingQuestion, points, read
+from gpusim.studies.failures.questions import TrainingQuestion, points, read
 from gpusim.studies.failures.setup import LongRunSpec
+from gpusim.studies.questions import QuestionPoint
 
 
 def endure(
@@ -33,18 +34,14 @@ def endure(
     """
     if find not in ("", "interval"):
         raise GpusimError(f"'{find}' is not searched for", hint="interval")
-    unknown = sorted(set(words) - set(LongRunSpec.__dataclass_fields__))
-    if unknown:
-        raise GpusimError(f"a long run has no '{unknown[0]}'", hint=", ".join(LongRunSpec.__dataclass_fields__))
     if runs < 1:
         raise GpusimError(f"{runs} runs tell nothing", hint="1 at least")
-    if (own := entry_of(words.get("every"))) is not None:
-        words |= {"use": (*words.get("use", ()), words["every"]), "every": own.name}
+    words = spec_words(words, LongRunSpec, "a long run has", "every")
     run = prepare(LongRunSpec(machine=machine, state=state, **words))
     return answer(run, runs=runs, close=close, seed=seed, search=find == "interval")
 
 
-def training_question(word: str) -> tuple[TrainingQuestion, list[TrainingPoint]]:
+def training_question(word: str) -> tuple[TrainingQuestion, list[QuestionPoint[LongRunAnswer]]]:
     """The question of a file, or of one that ships, and all combinations of its axes.
 
     Raises ConfigError with file:line:col.

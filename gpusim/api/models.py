@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim.base.errors import GpusimError, suggest
+from gpusim.api.words import spec_words
 from gpusim.base.yaml import find
-from gpusim.policies.registry import entry_of
 from gpusim.studies.models.answer import ModelsAnswer
-from gpusim.studies.models.questions import ModelsPoint, ModelsQuestion, points, read
+from gpusim.studies.models.questions import ModelsQuestion, points, read
 from gpusim.studies.models.setup import ModelsSpec, answered
+from gpusim.studies.questions import QuestionPoint
 
 
 def models(models: str, machine: str, requests: str = "", **words: Any) -> ModelsAnswer:
@@ -27,17 +27,12 @@ def models(models: str, machine: str, requests: str = "", **words: Any) -> Model
     >>> 0 < found.metrics()["cold_share"] <= 1
     True
     """
-    known = ModelsSpec.__dataclass_fields__
-    unknown = sorted(set(words) - set(known))
-    if unknown:
-        raise GpusimError(f"many models have no '{unknown[0]}'", hint=suggest(unknown[0], known) or ", ".join(known))
-    if (own := entry_of(words.get("evict"))) is not None:
-        words |= {"use": (*words.get("use", ()), words["evict"]), "evict": own.name}
+    words = spec_words(words, ModelsSpec, "many models have", "evict")
     words |= {"models": models, "machine": machine} | ({"requests": requests} if requests else {})
     return answered(ModelsSpec(**words))
 
 
-def models_question(word: str) -> tuple[ModelsQuestion, list[ModelsPoint]]:
+def models_question(word: str) -> tuple[ModelsQuestion, list[QuestionPoint[ModelsAnswer]]]:
     """The question of a file, or of one that ships, and all combinations of its axes.
 
     Raises ConfigError with file:line:col.

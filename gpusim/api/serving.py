@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gpusim.api.words import spec_words
 from gpusim.base.errors import GpusimError
 from gpusim.base.text import join
 from gpusim.base.yaml import find
-from gpusim.policies.registry import entry_of
 from gpusim.programs.serving.requests import at_rate, requests_of
 from gpusim.studies.serving.answer import ServingAnswer, answer, objective
 from gpusim.studies.serving.choices import find_gpus, find_tier
@@ -64,11 +64,7 @@ def serve(
         raise GpusimError(f"a search for {find} keeps no log", hint="serve what it finds, with --log")
     if rate and at_once:
         raise GpusimError("requests come at a rate, or from clients that wait for answers", hint="leave one of both out")
-    unknown = sorted(set(words) - set(ServiceSpec.__dataclass_fields__))
-    if unknown:
-        raise GpusimError(f"a service has no '{unknown[0]}'", hint=", ".join(ServiceSpec.__dataclass_fields__))
-    if (own := entry_of(words.get("engine"))) is not None:
-        words |= {"use": (*words.get("use", ()), words["engine"]), "engine": own.name}
+    words = spec_words(words, ServiceSpec, "a service has", "engine")
     spec = ServiceSpec(model=model, machine=machine, **words)
     asked, kept = requests_of(requests, count or None), objective(slo)
     if find in CHOICES:

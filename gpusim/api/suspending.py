@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim.base.errors import GpusimError, suggest
+from gpusim.api.words import spec_words
 from gpusim.studies.suspend.answer import SuspendAnswer, SuspendSpec, answer
 
 
@@ -21,9 +21,6 @@ def suspend(model: str, machine: str, **words: Any) -> SuspendAnswer:
     >>> [(cycles, way.name) for cycles, way in found.changes()]
     [(1, 'sleep(level=2)'), (4, 'sleep(level=1)')]
     """
-    known = SuspendSpec.__dataclass_fields__
-    unknown = sorted(set(words) - set(known))
-    if unknown:
-        raise GpusimError(f"a suspend has no '{unknown[0]}'", hint=suggest(unknown[0], known) or ", ".join(known))
+    words = spec_words(words, SuspendSpec, "a suspend has")
     how = words.get("how")
     return answer(SuspendSpec(model=model, machine=machine, **words | ({"how": (how,)} if isinstance(how, str) else {})))

@@ -8,12 +8,26 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.base.calls import parse
-from gpusim.base.errors import PolicyError
+from gpusim.base.errors import GpusimError, PolicyError, suggest
 from gpusim.base.yaml.values import PolicySpec
 from gpusim.experiment import users
 from gpusim.experiment.users import Given
 from gpusim.policies import registry
 from gpusim.programs.ranks.placement import placement_text
+
+
+def spec_words(words: dict[str, Any], spec: Any, said: str, own: str = "") -> dict[str, Any]:
+    """The words of a call for the fields of `spec`; of a policy that is an object, at the word `own`, its name.
+
+    Raises GpusimError for a word that is no field: "a service has" is `said` of it.
+    """
+    known = spec.__dataclass_fields__
+    unknown = sorted(set(words) - set(known))
+    if unknown:
+        raise GpusimError(f"{said} no '{unknown[0]}'", hint=suggest(unknown[0], known) or ", ".join(known))
+    if (entry := registry.entry_of(words.get(own))) is None:
+        return words
+    return words | {"use": (*words.get("use", ()), words[own]), own: entry.name}
 
 
 class Named:

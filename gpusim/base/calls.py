@@ -33,6 +33,17 @@ def split(spec: str, what: str = "a policy") -> tuple[str, dict[str, str]]:
     return match[1], values
 
 
+def listed(text: str) -> list[str]:
+    """'a, b(x=1, y=c(2, 3))' -> ['a', 'b(x=1, y=c(2, 3))']: what lies between commas that are in no parentheses."""
+    parts, depth, begin = [], 0, 0
+    for i, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth == 0:
+            parts.append(text[begin:i].strip())
+            begin = i + 1
+    return [*parts, text[begin:].strip()]
+
+
 def value_of(text: str) -> Value:
     """A number where the text is one; text in quotes stays text."""
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":

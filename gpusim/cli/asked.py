@@ -37,6 +37,13 @@ def question(name: str) -> str:
     return next((key for key in QUESTIONS if isinstance(data, dict) and key in data), "")
 
 
+def needed(said: str, verb: str, **given: str) -> None:
+    """Raises GpusimError for the first option that is empty where no question is asked; `said` of it: "a service needs"."""
+    for name, value in given.items():
+        if not value:
+            raise GpusimError(f"{said} --{name}, or a file that asks a question", hint=f"gpusim {verb} --help")
+
+
 def experiment(
     name: str, sets: Sequence[str] = (), *, on: Sequence[str] | None = None, use: Sequence[str] | None = None
 ) -> Loaded:

@@ -29,6 +29,15 @@ def emit_json(value: Any) -> None:
     typer.echo(json.dumps(_plain(value), indent=2, ensure_ascii=False))
 
 
+def emit_question(asked: Any, rows: Sequence[Cells], *, as_json: bool = False) -> None:
+    """Print a question and a row for each combination of its axes, with every column that any row has."""
+    if as_json:
+        emit_json({"question": asked.question, "rows": rows})
+    else:
+        typer.echo(f"{asked.question}\n")
+        emit(rows, columns=list(dict.fromkeys(name for row in rows for name in row)))
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}

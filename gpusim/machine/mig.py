@@ -18,8 +18,9 @@ from gpusim.machine.profile import Profile
 from gpusim.machine.sampling import with_numbers
 
 SLICES = 8  # of the memory
+SEVENTHS = 7  # of the multiprocessors
 _FILE = Path(__file__).with_name("data") / "mig_profiles.csv"
-_PLACES = {"1": (0, 1, 2, 3, 4, 5, 6), "2": (0, 2, 4), "3": (0, 4), "4": (0,), "7": (0,)}  # by the g of a slice
+_PLACES = {1: (0, 1, 2, 3, 4, 5, 6), 2: (0, 2, 4), 3: (0, 4), 4: (0,), 7: (0,)}  # by the sevenths of a slice
 _DOUBLE = (0, 2, 4, 6)  # of a slice of 1g with the memory of 2g
 
 
@@ -46,8 +47,13 @@ class Slice:
     @property
     def places(self) -> tuple[int, ...]:
         """Memory slices at which it may begin."""
-        compute = self.name.partition("g")[0]
-        return _DOUBLE if compute == "1" and self.eighths == 2 else _PLACES[compute]
+        compute = sevenths(self.name)
+        return _DOUBLE if compute == 1 and self.eighths == 2 else _PLACES[compute]
+
+
+def sevenths(name: str) -> int:
+    """Of the multiprocessors that a slice has: 3 of 3g.40gb."""
+    return int(name.partition("g")[0])
 
 
 @cache
@@ -120,7 +126,7 @@ def arrange(gpu: str, names: Sequence[str]) -> tuple[int, ...]:
                 return {i: place, **more}
         return None
 
-    found = put(order, 0) if sum(int(name.partition("g")[0]) for name in names) <= 7 else None
+    found = put(order, 0) if sum(map(sevenths, names)) <= SEVENTHS else None
     if found is None:
         sizes = ", ".join(f"{one.name}: {one.eighths} of {SLICES} from {' or '.join(map(str, one.places))}" for one in wanted)
         raise ProfileError(f"{' + '.join(names)} do not fit on one '{gpu}'", hint=sizes)
@@ -135,7 +141,7 @@ def beside(gpu: str, lying: Sequence[tuple[str, int]], name: str) -> int | None:
     lying  (slice, its first memory slice).  Raises ProfileError as `find` does.
     """
     one = find(gpu, name)
-    if sum(int(each.partition("g")[0]) for each in (name, *(other for other, _ in lying))) > 7:
+    if sum(map(sevenths, (name, *(other for other, _ in lying)))) > SEVENTHS:
         return None
     taken = sum(_mask(find(gpu, other), place) for other, place in lying)
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from gpusim.base.calls import listed
 from gpusim.base.errors import ProfileError
 from gpusim.base.yaml import find
 from gpusim.base.yaml.values import machine
@@ -43,7 +44,7 @@ def one(text: str, asker: str) -> str:
 
 def split(texts: Sequence[str]) -> list[str]:
     """The words of a list: each text may hold several, separated by commas outside of parentheses."""
-    return list(dict.fromkeys(word.strip() for text in texts for word in _parts(text) if word.strip()))
+    return list(dict.fromkeys(word for text in texts for word in listed(text) if word))
 
 
 def load(text: str, base: Path | None = None) -> Profile:
@@ -53,14 +54,3 @@ def load(text: str, base: Path | None = None) -> Profile:
     """
     _, name = counted(text)
     return variant.load(find.find("profile", machine(name)[0], base), name)
-
-
-def _parts(text: str) -> list[str]:
-    parts, depth = [""], 0
-    for letter in text:
-        depth += (letter == "(") - (letter == ")")
-        if letter == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return parts

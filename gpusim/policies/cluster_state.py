@@ -217,7 +217,7 @@ class FreeGpus:
 def parts_of(job: ArrivingJob, part: Part | None = None) -> int:
     """Of each GPU, in thousandths; of a MIG slice: its sevenths."""
     if isinstance(part, str):
-        return WHOLE * int(part.partition("g")[0]) // 7
+        return WHOLE * mig.sevenths(part) // mig.SEVENTHS
     return round((job.share if part is None else part) * WHOLE)
 
 

@@ -49,6 +49,11 @@ class ClusterView:
             found = self._kinds[key] = [kind for _, kind in mine]
         return found
 
+    def demand(self, job: int) -> tuple[object, ...]:
+        """What it wants: where one of two jobs with equal demands finds no place, the other finds none either."""
+        said = self._jobs[job]
+        return said.gpus, said.share, said.memory, said.host, said.cpus, *self.kinds(job)
+
     def seconds(self, job: int) -> float:
         """That it needs from its last stop on, or from its start, on its fastest GPUs."""
         return (self._jobs[job].work - self._steps[job]) / self._rates[job][self.kinds(job)[0]]

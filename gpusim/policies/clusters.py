@@ -127,7 +127,6 @@ class JobRates:
         """Of two jobs on the same GPUs; None where the table does not say."""
         return self.packed.get((kind, a.model, b.model, a.sized or a.gpus))
 
-
     def beside(self, kind: str, there: Sequence[tuple[ArrivingJob, Part]]) -> tuple[float, ...]:
         """Speeds of jobs on one GPU, each with a part of it, over their speeds alone on a whole one.
 

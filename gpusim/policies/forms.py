@@ -274,7 +274,7 @@ class TenantsPolicy(Policy):
     """The function of a policy of kind tenants."""
 
     def turn(self, view: TenantsView) -> TenantTurn | None:
-        """Who has the GPU next, None: it stays as it is.  PolicyError for a turn that memory does not allow."""
+        """The program that has the GPU next; None: it stays as it is.  PolicyError for a turn that memory does not allow."""
         made = _asked_for(self, self.state, view, self.values)
         if made is None:
             return None

@@ -26,12 +26,10 @@ class JobQueues:
 
     def arrived(self, view: ClusterView, job: int) -> None:
         """The job waits, new or stopped."""
-        said = view.job(job)
-        alike = (said.gpus, said.share, said.memory, said.host, said.cpus, *view.kinds(job))
-        heapq.heappush(self._heaps.setdefault(alike, []), (self._key(view, job), job))
+        heapq.heappush(self._heaps.setdefault(view.demand(job), []), (self._key(view, job), job))
 
     def first(self) -> int | None:
-        """Who is to go first."""
+        """The job that goes first; None: none waits."""
         return min((heap[0] for heap in self._heaps.values()), default=(0.0, None))[1]
 
     def place(self, view: ClusterView) -> Decision:

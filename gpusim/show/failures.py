@@ -14,15 +14,14 @@ from gpusim.base.files import write_json, write_text
 from gpusim.base.units import TIME, parse
 from gpusim.engine.failures import tables as t
 from gpusim.engine.failures.run import FailingRun
+from gpusim.show.over_axis import Rows, save_rows_and
 from gpusim.show.page.single import write_single_page
 from gpusim.show.panels import logarithmic
-from gpusim.show.style import canvas, headline, looks, save, styled
+from gpusim.show.style import canvas, headline, looks, styled
 from gpusim.show.values.failures_in_time import failures_in_time
 from gpusim.studies.failures.answer import LongRunAnswer
 from gpusim.studies.failures.questions import TrainingQuestion
-from gpusim.studies.serving.folder import save_rows
 
-Rows = list[dict[str, Any]]
 EFFECTIVE = "effective [%]"
 PANELS = 3
 TICKS = (0.1, 1, 5, 30, 180, 1440, 10080)
@@ -31,11 +30,7 @@ _UNITS = ((1440.0, "d"), (60.0, "h"), (1.0, "min"), (1 / 60, "s"))
 
 def save_rows_and_figure(asked: TrainingQuestion, rows: Rows, folder: Path) -> list[Path]:
     """summary.csv and, where any combination could be run, the figure, into a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "summary.csv"
-    save_rows(rows, path)
-    there = [row for row in rows if EFFECTIVE in row]
-    return [path, *save(draw(asked, there), folder / "failures")] if there else [path]
+    return save_rows_and(lambda there: draw(asked, there), rows, EFFECTIVE, folder / "failures")
 
 
 def save_answer(found: LongRunAnswer, answer: str, folder: Path) -> list[Path]:

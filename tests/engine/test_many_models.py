@@ -1,4 +1,4 @@
-"""Many models on few GPUs by hand: who waits for which load, what leaves, where models go; and caches against plain models."""
+"""Many models on few GPUs by hand: waits for loads, what leaves, where models go; and caches against plain models."""
 
 from __future__ import annotations
 

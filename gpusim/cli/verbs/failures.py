@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpusim.base.errors import GpusimError
+from gpusim.cli.asked import needed
 from gpusim.cli.options import Json, Use, output
-from gpusim.cli.output import emit, emit_json
+from gpusim.cli.output import emit, emit_json, emit_question
 
 if TYPE_CHECKING:
     from gpusim.studies.failures.answer import LongRunAnswer
@@ -58,9 +58,7 @@ def verb(
     if question:
         answer_question(question, out, json=json)
         return
-    for name, value in (("machine", machine), ("state", state)):
-        if not value:
-            raise GpusimError(f"a long run needs --{name}, or a file that asks a question", hint="gpusim failures --help")
+    needed("a long run needs", "failures", machine=machine, state=state)
     from gpusim.api.failures import endure
 
     found = endure(
@@ -86,11 +84,7 @@ def answer_question(word: str, out: Path | None, *, json: bool = False) -> None:
 
     asked, points = training_question(word)
     rows = [point.row() for point in points]
-    if json:
-        emit_json({"question": asked.question, "rows": rows})
-    else:
-        typer.echo(f"{asked.question}\n")
-        emit(rows, columns=list(dict.fromkeys(name for row in rows for name in row)))
+    emit_question(asked, rows, as_json=json)
     if out is not None:
         from gpusim.show.failures import save_rows_and_figure
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpusim.base.errors import GpusimError
+from gpusim.cli.asked import needed
 from gpusim.cli.options import Json, Use, output
-from gpusim.cli.output import emit, emit_json
+from gpusim.cli.output import emit, emit_json, emit_question
 
 if TYPE_CHECKING:
     from gpusim.studies.models.answer import ModelsAnswer
@@ -50,9 +50,7 @@ def verb(
     if question:
         answer_question(question, out, json=json)
         return
-    for name, value in (("models", models), ("machine", machine)):
-        if not value:
-            raise GpusimError(f"many models need --{name}, or a file that asks a question", hint="gpusim models --help")
+    needed("many models need", "models", models=models, machine=machine)
     from gpusim.api.models import models as run
 
     given: dict[str, Any] = {
@@ -81,11 +79,7 @@ def answer_question(word: str, out: Path | None, *, json: bool = False) -> None:
 
     asked, points = models_question(word)
     rows = [point.row() for point in points]
-    if json:
-        emit_json({"question": asked.question, "rows": rows})
-    else:
-        typer.echo(f"{asked.question}\n")
-        emit(rows, columns=list(dict.fromkeys(name for row in rows for name in row)))
+    emit_question(asked, rows, as_json=json)
     if out is not None:
         from gpusim.show.models import save_rows_and_figure
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpusim.base.errors import GpusimError
+from gpusim.cli.asked import needed
 from gpusim.cli.options import Jobs, Json, Use, output
-from gpusim.cli.output import emit, emit_json
+from gpusim.cli.output import emit, emit_json, emit_question
 
 if TYPE_CHECKING:
     from gpusim.studies.serving.answer import ServingAnswer
@@ -77,9 +78,7 @@ def verb(
 
         answer_question(question, out, jobs or cores(), json=json)
         return
-    for name, value in (("model", model), ("machine", machine), ("requests", requests)):
-        if not value:
-            raise GpusimError(f"a service needs --{name}, or a file that asks a question", hint="gpusim serve --help")
+    needed("a service needs", "serve", model=model, machine=machine, requests=requests)
     if log and out is None:
         raise GpusimError("--log makes a page, and nothing says where", hint="-o FOLDER")
     from gpusim.api.serving import serve
@@ -101,16 +100,22 @@ def verb(
 
         write_text(metrics, "".join(text(found.served, model)))
     if out is not None:
-        from gpusim.show.serving import save_answer
-
-        written = save_answer(found, out)
-        if log:
-            from gpusim.show.page.service import write_service_page
-
-            tables = {"": _latencies(found.metrics()), **({"Replicas": kinds} if (kinds := _kinds(found)) else {})}
-            written.append(write_service_page(found, _sentence(found, found.metrics()), tables, out))
+        written = _save(found, out, log)
         if not json:
             typer.echo(f"{out}: {', '.join(path.name for path in written)}")
+
+
+def _save(found: ServingAnswer, out: Path, log: bool) -> list[Path]:
+    """The files of an answer, with a page where its log was kept."""
+    from gpusim.show.serving import save_answer
+
+    written = save_answer(found, out)
+    if log:
+        from gpusim.show.page.service import write_service_page
+
+        tables = {"": _latencies(found.metrics()), **({"Replicas": kinds} if (kinds := _kinds(found)) else {})}
+        written.append(write_service_page(found, _sentence(found, found.metrics()), tables, out))
+    return written
 
 
 def answer_question(word: str, out: Path | None, jobs: int = 1, force: bool = False, json: bool = False) -> None:
@@ -118,11 +123,7 @@ def answer_question(word: str, out: Path | None, jobs: int = 1, force: bool = Fa
     from gpusim.api.serving import serve_question
 
     asked, rows = serve_question(word, out, jobs=jobs, force=force)
-    if json:
-        emit_json({"question": asked.question, "rows": rows})
-    else:
-        typer.echo(f"{asked.question}\n")
-        emit(rows, columns=list(dict.fromkeys(name for row in rows for name in row)))
+    emit_question(asked, rows, as_json=json)
     if out is not None:
         from gpusim.show.serving_question import save_figure
 

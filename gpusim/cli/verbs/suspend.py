@@ -7,18 +7,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpusim.base.calls import listed
 from gpusim.cli.options import Json
 from gpusim.cli.output import emit, emit_json
 
 if TYPE_CHECKING:
     from gpusim.studies.suspend.answer import SuspendAnswer
-
-_BETWEEN = re.compile(r",\s*(?![^()]*\))")  # commas that are not inside parentheses
 
 
 def verb(
@@ -39,7 +37,7 @@ def verb(
     """Take a served model off its GPU and bring it back: sleep levels of vLLM, cuda-checkpoint, and which is the fastest."""
     from gpusim.api.suspending import suspend
 
-    words = {"how": tuple(_BETWEEN.split(how))} if how else {}
+    words = {"how": tuple(listed(how))} if how else {}
     found = suspend(
         model, machine, cycles=cycles, memory=memory, weights=weights, gpus=gpus, buffers=buffers, files=files, pin=pin,
         drain=drain, **words,

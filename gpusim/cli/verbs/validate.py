@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -75,11 +76,10 @@ def _combinations(path: Path, kind: str) -> int:
     from gpusim.studies.models import questions as models
     from gpusim.studies.serving import questions as serving
 
-    of: dict[str, Any] = {
-        "serving question": serving, "expert question": experts, "question of many models": models,
-        "training question": failures,
-    }  # fmt: skip
-    return len(list(of[kind].combinations(of[kind].read(path))))
+    if kind == "serving question":
+        return len(list(serving.combinations(serving.read(path))))
+    of: dict[str, Any] = {"expert question": experts, "question of many models": models, "training question": failures}
+    return math.prod(map(len, of[kind].read(path).words().values()))
 
 
 def _experiment(path: Path, sets: Sequence[str], on: Sequence[str] | None, use: Sequence[str] | None) -> dict[str, Any]:

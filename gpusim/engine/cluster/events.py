@@ -206,12 +206,17 @@ class EventRun:
                 return True
         return False
 
+    def _count(self, job: int) -> None:
+        """Its steps up to now."""
+        now = self.view.now
+        if now > self.counted[job]:
+            self.steps[job] += (now - self.counted[job]) * self.speed[job]
+            self.counted[job] = now
+
     def _go(self, job: int) -> None:
         """Counts its steps so far, and says when it ends at the speed that it has now."""
         view = self.view
-        if view.now > self.counted[job]:
-            self.steps[job] += (view.now - self.counted[job]) * self.speed[job]
-            self.counted[job] = view.now
+        self._count(job)
         rate = self.rates[job][view.free.kind_of[view.running[job][0]]] * self.shared.speed(job)
         self.speed[job] = rate
         self.starts[job] += 1
@@ -230,9 +235,7 @@ class EventRun:
         """Counts its steps, and takes its part away; others on the GPUs go on faster."""
         view = self.view
         gpus, part = view.running[job], view.part[job]
-        if view.now > self.counted[job]:
-            self.steps[job] += (view.now - self.counted[job]) * self.speed[job]
-            self.counted[job] = view.now
+        self._count(job)
         view.free.take(said, gpus, 1, part)
         self.busy -= parts_of(said, part) * len(gpus)
         self.worked += (view.now - view.since[job]) * len(gpus) * parts_of(said, part) / WHOLE

@@ -105,19 +105,19 @@ def look(fabric: Fabric, many: Processes, now: int) -> None:
     """The policy is asked when the turn is over, and when another set of programs has something to run."""
     g = fabric.gpu[0]
     p = fabric.turns[g.turn] if g.turn >= 0 else -1
-    over, anyone, other = p >= 0 and now >= g.next, False, False
+    over, some, other = p >= 0 and now >= g.next, False, False
     for q in range(many.rows.size):
         wants = wants_turn(many, q, now)
-        anyone = anyone or wants
+        some = some or wants
         other = other or int(wants) != fabric.seats[q].wanted
     if over:
         g.next = NEVER
         g.over = 1
-    if anyone and (over or other):
+    if some and (over or other):
         for q in range(many.rows.size):
             fabric.seats[q].wanted = int(wants_turn(many, q, now))
         g.asking = 1
-    elif not anyone:
+    elif not some:
         for q in range(many.rows.size):
             fabric.seats[q].wanted = 0
 

@@ -13,43 +13,33 @@ from typing import Any
 
 from numba import types
 
-from gpusim.base.compiled import entry, function_at, kernel, outlined
+from gpusim.base.compiled import entry, function_at, kernel
 from gpusim.engine.clock import links, sharing
 from gpusim.engine.serving import devices, managed, pool, slowing, tiers
 from gpusim.engine.serving.pool import pool_at
-from gpusim.engine.serving.pooled import choose_in_pool, end_trip, hand_on, leave_pool, promise
+from gpusim.engine.serving.pooled import end_trip
+from gpusim.engine.serving.requests import arrive, end_requests, give_tokens, is_due, leave
+from gpusim.engine.serving.sampling import sample_preemption, sample_to, sample_tokens
 from gpusim.engine.serving.tables import (
     ADMITTED,
-    ARRIVED,
     ASK,
     COST,
     DECODE,
-    ENDED,
     FINISHED,
-    FIRST_TOKEN,
-    GIVEN,
     LATER,
-    LEAST_BUSY,
-    LEAST_TOKENS,
     LOG_FULL,
     MIXED_POOL,
-    OCTAVES,
-    PER_OCTAVE,
     PREEMPTED,
-    PREFILL,
     REACHED,
-    REJECTED,
     RESUMED,
     SENT_FOR,
     SERVICE,
     STEP,
     STOPPED,
     STUCK,
-    WENT_AWAY,
-    WHOLE,
     Service,
 )
-from gpusim.engine.serving.telling import V_ARRIVE, V_COMPOSE, V_LEAVE, V_OVER, call, has_come, note, owed_for
+from gpusim.engine.serving.telling import V_COMPOSE, V_OVER, call, has_come, note
 from gpusim.engine.serving.tiers import tiers_at
 from gpusim.policies.schedule.parts import tables as told
 from gpusim.policies.schedule.parts.tables import NEVER, RequestTable, StepTable, requests_at, step_at
@@ -72,161 +62,6 @@ def next_time(s: Service, requests: RequestTable) -> int:
     for e in range(s.engine.size):
         time = min(time, s.engine[e].ends, s.engine[e].wakes)
     return int(min(time, devices.next_change(s)))
-
-
-@kernel
-def is_due(s: Service, requests: RequestTable) -> bool:
-    """The next request arrives now: its time has come, and there is a client that waits for nothing."""
-    c = s.course[0]
-    if c.arrived == requests.arrival.size or requests.arrival[c.arrived] > s.clock[0].now:
-        return False
-    return bool(c.at_once == 0 or c.in_flight < c.at_once)
-
-
-@kernel
-def takes(s: Service, r: int, role: int, e: int) -> bool:
-    """Engine e has this role in the service of a request."""
-    return bool(s.engine[e].role == role and s.engine[e].service == s.outcome[r].service)
-
-
-@kernel
-def choose(s: Service, r: int, role: int) -> int:
-    """The engine of this role, or of all, that takes a request."""
-    c, best, least, count = s.course[0], -1, 0, 0
-    if c.routing == GIVEN:
-        return int(s.outcome[r].engine)
-    for e in range(s.engine.size):
-        count += takes(s, r, role, e)
-    turn = s.outcome[r].nth % max(count, 1)
-    for e in range(s.engine.size):
-        if takes(s, r, role, e):
-            if c.routing == LEAST_BUSY or c.routing == LEAST_TOKENS:
-                has = s.engine[e].under_way if c.routing == LEAST_BUSY else s.engine[e].owes
-                if best < 0 or has < least:
-                    best, least = e, has
-            elif turn == 0:
-                best = e
-            turn -= 1
-    return best
-
-
-@kernel
-def enter(s: Service, r: int, e: int) -> None:
-    """An engine is given a request, which it takes or refuses."""
-    x, engine = s.outcome[r], s.engine[e]
-    x.engine = e
-    x.refused = call(s, e, V_ARRIVE, r)
-    if x.refused:
-        note(s, REJECTED, r, e, x.refused)
-    else:
-        engine.under_way += 1
-        engine.owes += owed_for(s, r)
-        engine.woken = 1
-
-
-@kernel
-def arrive(s: Service, r: int) -> None:
-    """A request comes."""
-    pooled, x = s.course[0].routing == MIXED_POOL, s.outcome[r]
-    e = choose_in_pool(s, r) if pooled else choose(s, r, PREFILL) if s.course[0].split else -1
-    if e < 0:
-        e = choose(s, r, WHOLE)
-    x.came = s.clock[0].now
-    note(s, ARRIVED, r, e, 0)
-    enter(s, r, e)
-    if pooled and x.refused == 0:
-        promise(s, r)
-    if x.refused == 0:
-        s.course[0].in_flight += 1
-
-
-@kernel
-def hand_over(s: Service, r: int) -> None:
-    """A prompt has been computed: another engine goes on with the request, and fetches its keys and values."""
-    x = s.outcome[r]
-    x.prefilled = x.engine
-    enter(s, r, choose(s, r, DECODE))
-    if x.refused:
-        s.course[0].in_flight -= 1
-
-
-@kernel
-def leave(s: Service, r: int) -> None:
-    """A client goes away; of a request that has not ended the scheduler is told."""
-    x = s.outcome[r]
-    if x.refused == 0 and x.ended == NEVER and x.engine >= 0:
-        call(s, x.engine, V_LEAVE, r)
-        x.ended = s.clock[0].now
-        s.engine[x.engine].under_way -= 1
-        s.engine[x.engine].owes -= owed_for(s, r)
-        if s.course[0].routing == MIXED_POOL:
-            leave_pool(s, r)
-        s.course[0].in_flight -= 1
-        s.engine[x.engine].woken = 1
-        note(s, WENT_AWAY, r, x.engine, x.made)
-
-
-@kernel
-def gap_class(gap: int) -> int:
-    """The row of `gaps` for so many ns between two tokens of a request."""
-    octave = 0
-    while gap >> (octave + 1):
-        octave += 1
-    within = int((gap / float(1 << octave) - 1.0) * PER_OCTAVE)
-    return min(octave, OCTAVES - 1) * PER_OCTAVE + min(within, PER_OCTAVE - 1)
-
-
-@kernel
-def give_tokens(s: Service, e: int, step: StepTable) -> None:
-    """Requests of the step that is over, whose outputs are longer than before."""
-    now, total, gap, row = s.clock[0].now, 0, -1, 0
-    if s.engine[e].role == PREFILL:
-        return
-    for i in range(step.word[told.N_STEP]):
-        r = step.who[i]
-        x = s.outcome[r]
-        new = step.made[r] - x.made
-        if new > 0 and x.ended == NEVER:
-            if x.made == 0:
-                x.first = now
-                s.engine[e].owes -= owed_for(s, r) - 1
-                note(s, FIRST_TOKEN, r, e, 0)
-            else:
-                if now - x.last != gap:  # most requests of a step had their last token in the same step
-                    gap = now - x.last
-                    row = gap_class(gap)
-                s.gaps[s.engine[e].service, row] += 1
-            x.made, x.last = step.made[r], now
-            total += new
-    s.engine[e].output_tokens += total
-    sample_tokens(s, e, 0, total)
-
-
-@kernel
-def end_requests(s: Service, e: int, step: StepTable) -> None:
-    """Requests that the scheduler has ended: they have all their tokens, or it has given them up."""
-    pooled = s.course[0].routing == MIXED_POOL
-    for i in range(step.word[told.N_ENDED]):
-        r = step.ended[i]
-        s.engine[e].under_way -= 1
-        if pooled and pool_at(s.pool[0]).tokens_at[r] != e and step.made[r] < requests_at(s.requests[0]).output[r]:
-            hand_on(s, r)
-            continue
-        s.engine[e].owes -= owed_for(s, r)
-        if s.engine[e].role == PREFILL and step.status[r] != told.REJECTED:
-            hand_over(s, r)
-            continue
-        if pooled:
-            leave_pool(s, r)
-        if tiers_at(s.tiers[0]).managed[0]:
-            managed.finish(tiers_at(s.tiers[0]), requests_at(s.chunked[0]), e, r)
-        s.outcome[r].ended = s.clock[0].now
-        s.course[0].in_flight -= 1
-        if step.status[r] == told.REJECTED:
-            s.outcome[r].refused = told.NO_ROOM
-            note(s, REJECTED, r, e, told.NO_ROOM)
-        else:
-            note(s, ENDED, r, e, step.made[r])
 
 
 @kernel
@@ -333,18 +168,45 @@ def find_below(s: Service, t: tiers.TierTables, e: int, r: int, there: int) -> i
 
 
 @kernel
+def compose(s: Service, e: int, step: StepTable, below: tiers.TierTables) -> int:
+    """The scheduler composes the next step; of prompts that it asks about it is told what lies below the device."""
+    rows = call(s, e, V_COMPOSE, 0)
+    while rows == told.ASK_TIER:
+        asked = step.word[told.ASKED]
+        if s.engine[e].role == DECODE:
+            step.below[asked] = max(requests_at(s.requests[0]).prompt[asked], step.word[told.ON_DEVICE])
+        else:
+            step.below[asked] = find_below(s, below, e, asked, step.word[told.ON_DEVICE])
+        rows = call(s, e, V_COMPOSE, 0)
+    return rows
+
+
+@kernel
+def send_for(s: Service, e: int, step: StepTable, below: tiers.TierTables) -> None:
+    """What the step has found below the device, or at the engine that computed the prompt, sets out for the device."""
+    chunks, now = requests_at(s.chunked[0]), s.clock[0].now
+    for i in range(step.word[told.N_LOADS]):
+        r = step.load[i, 0]
+        tokens = step.load[i, 2] - step.load[i, 1]
+        s.outcome[r].asked = now
+        note(s, SENT_FOR, r, e, tokens)
+        if s.engine[e].role == DECODE:
+            s.outcome[r].handed += tokens
+            tiers.fetch(below, e, step.load[i], s.outcome[r].prefilled, now)
+            continue
+        s.outcome[r].sent_for += tokens
+        if below.managed[0]:
+            managed.load(below, chunks, e, step.load[i], now)
+        elif tiers.load(below, chunks, e, step.load[i], now) == 0:
+            has_come(s, r)
+
+
+@kernel
 def begin_step(s: Service, e: int) -> int:
     """Engine e begins its next step if anything can run, now or after the one under way; GOES_ON, or why Python is needed."""
     engine, now = s.engine[e], s.clock[0].now
     step, below, requests = step_at(engine.step), tiers_at(s.tiers[0]), requests_at(s.requests[0])
-    rows = call(s, e, V_COMPOSE, 0)
-    while rows == told.ASK_TIER:
-        asked = step.word[told.ASKED]
-        if engine.role == DECODE:
-            step.below[asked] = max(requests.prompt[asked], step.word[told.ON_DEVICE])
-        else:
-            step.below[asked] = find_below(s, below, e, asked, step.word[told.ON_DEVICE])
-        rows = call(s, e, V_COMPOSE, 0)
+    rows = compose(s, e, step, below)
     if rows == told.ASK:
         s.course[0].asking = 1 + e
         return ASK
@@ -358,26 +220,13 @@ def begin_step(s: Service, e: int) -> int:
         managed.reserve(below, chunks, step, e)
     elif below.managed[0] == 0:
         tiers.save(below, chunks, step, e, engine.each, now)
-    for i in range(step.word[told.N_LOADS]):
-        r = step.load[i, 0]
-        tokens = step.load[i, 2] - step.load[i, 1]
-        s.outcome[r].asked = now
-        note(s, SENT_FOR, r, e, tokens)
-        if engine.role == DECODE:
-            s.outcome[r].handed += tokens
-            tiers.fetch(below, e, step.load[i], s.outcome[r].prefilled, now)
-            continue
-        s.outcome[r].sent_for += tokens
-        if below.managed[0]:
-            managed.load(below, chunks, e, step.load[i], now)
-        elif tiers.load(below, chunks, e, step.load[i], now) == 0:
-            has_come(s, r)
+    send_for(s, e, step, below)
     for i in range(step.word[told.N_PREEMPTED]):
         s.outcome[step.preempted[i]].stopped = 1
         note(s, PREEMPTED, step.preempted[i], e, 0)
         sample_preemption(s, e)
     if rows == 0:
-        # Who has given up blocks, or has been refused, leaves room for others.
+        # A request that has given up blocks, or has been refused, leaves room for others.
         engine.woken = int(step.word[told.N_PREEMPTED] + step.word[told.N_ENDED] > 0)
         if step.word[told.WAKE] > now:
             engine.wakes = step.word[told.WAKE]
@@ -410,63 +259,6 @@ def begin_step(s: Service, e: int) -> int:
     engine.prompt_tokens += prompt
     sample_tokens(s, e, prompt, 0)
     return GOES_ON
-
-
-@outlined
-def fold_samples(s: Service) -> None:
-    """Rows of twice the time: two become one."""
-    c = s.course[0]
-    half = c.rows // 2
-    for e in range(s.engine.size):
-        for i in range(half):
-            a, b, x = s.samples[e * c.rows + 2 * i], s.samples[e * c.rows + 2 * i + 1], s.samples[e * c.rows + i]
-            x.blocks, x.running, x.waiting = a.blocks + b.blocks, a.running + b.running, a.waiting + b.waiting
-            x.prompt_tokens = a.prompt_tokens + b.prompt_tokens
-            x.output_tokens = a.output_tokens + b.output_tokens
-            x.preemptions = a.preemptions + b.preemptions
-        for i in range(half, 2 * half):
-            x = s.samples[e * c.rows + i]
-            x.blocks = x.running = x.waiting = 0.0
-            x.prompt_tokens = x.output_tokens = x.preemptions = 0
-    c.width *= 2
-
-
-@kernel
-def row_of(s: Service, time: int) -> int:
-    """The row of the samples that this time belongs to."""
-    while time // s.course[0].width >= s.course[0].rows:
-        fold_samples(s)
-    return int(time // s.course[0].width)
-
-
-@kernel
-def sample_tokens(s: Service, e: int, prompt: int, output: int) -> None:
-    """Tokens that engine e computes, or has made, now."""
-    x = s.samples[e * s.course[0].rows + row_of(s, s.clock[0].now)]
-    x.prompt_tokens += prompt
-    x.output_tokens += output
-
-
-@kernel
-def sample_preemption(s: Service, e: int) -> None:
-    """Engine e has preempted a request now."""
-    s.samples[e * s.course[0].rows + row_of(s, s.clock[0].now)].preemptions += 1
-
-
-@kernel
-def sample_to(s: Service, now: int) -> None:
-    """All that engines hold has been as it is since the last time, up to now."""
-    c = s.course[0]
-    row_of(s, now)
-    while c.sampled < now:
-        row = row_of(s, c.sampled)
-        until = min(now, (row + 1) * c.width)
-        for e in range(s.engine.size):
-            word, x = step_at(s.engine[e].step).word, s.samples[e * c.rows + row]
-            x.blocks += float(word[told.BLOCKS] - word[told.FREE]) * (until - c.sampled)
-            x.running += float(word[told.N_RUNNING]) * (until - c.sampled)
-            x.waiting += float(word[told.N_WAITING]) * (until - c.sampled)
-        c.sampled = until
 
 
 @kernel

@@ -78,7 +78,7 @@ def reserve(t: TierTables, requests: RequestTable, step: StepTable, e: int) -> N
     m = chunks_at(t.manager[tier])
     for i in range(step.word[told.N_STEP]):
         r = step.who[i]
-        t.begun[r] = t.offered[r] if t.begun[r] >= t.offered[r] else t.begun[r]  # a step under way has not sent its own
+        t.begun[r] = min(t.begun[r], t.offered[r])  # a step under way has not sent its own
         end = min(step.before[i] + step.tokens[i], requests.known[r]) // size
         if goes_on and end > t.offered[r]:
             took = _offer(t, requests, m, tier, r, end) if t.managed[0] == VLLM else _put_all(t, requests, m, tier, r, end)

@@ -34,8 +34,7 @@ class LeastAttained:
                 return job, ()
         tried: set[tuple[object, ...]] = set()
         for job in sorted(view.waiting, key=lambda each: (self._had[each], each)):
-            said = view.job(job)
-            alike = (said.gpus, said.share, said.memory, said.host, said.cpus, *view.kinds(job))
+            alike = view.demand(job)
             if alike not in tried and (gpus := view.place(job)):
                 return job, gpus
             tried.add(alike)

@@ -113,8 +113,7 @@ class PacksAndTurns:
 
 
 def _alike(view: ClusterView, job: int) -> _Alike:
-    said = view.job(job)
-    return said.model, said.gpus, said.share, said.memory, said.host, said.cpus, *view.kinds(job)
+    return view.job(job).model, *view.demand(job)
 
 
 def packed(gain: float = 1.0, turn: float = 0.0) -> PacksAndTurns:

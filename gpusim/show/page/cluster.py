@@ -7,17 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.base.files import write_text
 from gpusim.results.monitoring.alerts import firing
 from gpusim.results.monitoring.cluster_alerts import CLUSTER_ALERTS
 from gpusim.results.monitoring.family import COUNTER
 from gpusim.results.monitoring.samples import Samples
 from gpusim.show.cluster import question
 from gpusim.show.monitoring.cluster_metrics import clock_of, samples_of
-from gpusim.show.page.html import as_blob, html
 from gpusim.show.page.pack import packed
+from gpusim.show.page.single import write_alone
 from gpusim.show.page.timeline import timeline
-from gpusim.show.page.write import FOOTER, NAME
 from gpusim.show.values.jobs_in_time import jobs_in_time
 from gpusim.studies.cluster.answer import ClusterAnswer
 
@@ -48,19 +46,8 @@ def write_cluster_page(found: ClusterAnswer, answer: str, rows: list[dict[str, A
     tables = [{"title": "", "rows": [names, *([str(row.get(name, "")) for name in names] for row in rows)]}]
     if alerts:
         tables.append({"title": "Alerts", "rows": [["scheduler", "alert", "first after", "meaning"], *alerts]})
-    told: dict[str, Any] = {
-        "name": folder.name, "question": asked, "answer": answer, "sure": [], "basis": "", "picked": {}, "tuned": {},
-        "advised": {}, "doubts": [], "missing": 0, "shared": [], "metric": "", "experiment": "", "manifest": {}, "machine": {},
-        "scheduled": {"tables": tables, "said": [], "copied": [], "notes": []},
-    }  # fmt: skip
-    none = {"columns": [], "runs": {"number": [], "key": [], "name": [], "wins": [], "oracle": []}, "compared": ""}
-    content = {
-        "folders": [{"told": told, "table": none}], "has_plotly": True, "without_plotly": "", "charts": {},
-        "timelines": [run.scheduler for run in runs], "maps": [], "capacities": {}, "timelines_left": " ".join(left),
-    }  # fmt: skip
-    words = {"title": asked, "name": folder.name, "question": asked, "answer": answer, "footer": FOOTER}
-    write_text(folder / NAME, html(words, {"content": as_blob(content), "numbers-0": packed({}, {}), **blobs}))
-    return folder / NAME
+    part = {"scheduled": {"tables": tables, "said": [], "copied": [], "notes": []}}
+    return write_alone(folder, asked, answer, part, blobs, timelines=[run.scheduler for run in runs], left=" ".join(left))
 
 
 def _metrics(place: Samples) -> str:

@@ -1,4 +1,4 @@
-"""A page of one run that no experiment made: its question, its answer, tables, and what it did over time."""
+"""Pages that no experiment made: the question, its answer, tables, and what one run did over time."""
 
 from __future__ import annotations
 
@@ -25,20 +25,34 @@ def write_single_page(
     answer    what it says at the top; tables: rows by title, under this one
     left      what the timeline does not show; capacity: bytes of the memory that it draws
     """
-    told: dict[str, Any] = {
+    listed = [{"title": name, "rows": _cells(table)} for name, table in tables.items()]
+    return write_alone(
+        folder, question, answer, {"served": {"tables": listed, "title": title, "said": [], "copied": [], "notes": []}},
+        {f"timeline-{key}": timeline(rows)}, timelines=[key], left=left, capacities={key: capacity},
+    )  # fmt: skip
+
+
+def write_alone(
+    folder: Path, question: str, answer: str, part: dict[str, Any], blobs: dict[str, str], *, timelines: list[str],
+    left: str = "", capacities: dict[str, float] | None = None,
+) -> Path:  # fmt: skip
+    """FOLDER/report.html of what no experiment made.
+
+    part    what it has below the answer, by its name in `assets/page.js`
+    blobs   of runs, whose timelines have these keys; left: what the timelines do not show
+    """
+    told = {
         "name": folder.name, "question": question, "answer": answer, "sure": [], "basis": "", "picked": {}, "tuned": {},
         "advised": {}, "doubts": [], "missing": 0, "shared": [], "metric": "", "experiment": "", "manifest": {}, "machine": {},
-        "served": {"tables": [{"title": name, "rows": _cells(table)} for name, table in tables.items()], "title": title,
-                   "said": [], "copied": [], "notes": []},
+        **part,
     }  # fmt: skip
     none = {"columns": [], "runs": {"number": [], "key": [], "name": [], "wins": [], "oracle": []}, "compared": ""}
     content = {
-        "folders": [{"told": told, "table": none}], "has_plotly": True, "without_plotly": "", "charts": {}, "timelines": [key],
-        "maps": [], "capacities": {key: capacity}, "timelines_left": left,
+        "folders": [{"told": told, "table": none}], "has_plotly": True, "without_plotly": "", "charts": {},
+        "timelines": timelines, "maps": [], "capacities": capacities or {}, "timelines_left": left,
     }  # fmt: skip
     words = {"title": question, "name": folder.name, "question": question, "answer": answer, "footer": FOOTER}
-    blobs = {"content": as_blob(content), "numbers-0": packed({}, {}), f"timeline-{key}": timeline(rows)}
-    write_text(folder / NAME, html(words, blobs))
+    write_text(folder / NAME, html(words, {"content": as_blob(content), "numbers-0": packed({}, {}), **blobs}))
     return folder / NAME
 
 

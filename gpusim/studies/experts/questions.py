@@ -13,21 +13,18 @@ The keys of `experts` are those of `setup.ExpertSpec`, and `like`: a system whos
 
 from __future__ import annotations
 
-from dataclasses import dataclass as plain_dataclass
-from dataclasses import fields
-from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
-from gpusim.base.errors import GpusimError
 from gpusim.base.yaml import document, validate
 from gpusim.base.yaml.fields import STRICT
 from gpusim.engine.serving.expert_run import Start
+from gpusim.studies import questions
 from gpusim.studies.experts.setup import ExpertAnswer, ExpertSpec, answered, like
-from gpusim.studies.serving.questions import Axis, Count
+from gpusim.studies.questions import Axis, Count, QuestionPoint, Whole, Words, rounded, several, words_of
 
 
 def _text(value: Any) -> Any:
@@ -35,7 +32,7 @@ def _text(value: Any) -> Any:
     return tuple(str(one) if isinstance(one, int) else one for one in (value if isinstance(value, list) else [value]))
 
 
-Words = Annotated[tuple[str, ...], BeforeValidator(_text), Field(min_length=1)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_text), Field(min_length=1)]
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -47,7 +44,7 @@ class ExpertAxes:
     like: Axis[str] = ("",)
     routing: Axis[str] | None = None
     batch: Axis[Count] | None = None
-    cache: Words | None = None
+    cache: Texts | None = None
     evict: Axis[str] | None = None
     start: Axis[Start] | None = None
     guess: Axis[str] | None = None
@@ -59,7 +56,7 @@ class ExpertAxes:
     uses: Axis[Literal["chosen", "all"]] | None = None
     bits: Axis[Count] | None = None
     memory: Axis[Annotated[float, Field(gt=0, le=1)]] | None = None
-    seed: Axis[Annotated[int, Field(ge=0)]] | None = None
+    seed: Axis[Whole] | None = None
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -69,23 +66,13 @@ class ExpertQuestion:
     question: Annotated[str, Field(min_length=1)]
     experts: ExpertAxes
 
-    def axes(self) -> dict[str, tuple[Any, ...]]:
-        """What has several values, in the order of the file's keys."""
-        found = {f.name: getattr(self.experts, f.name) for f in fields(self.experts)}
-        return {name: values for name, values in found.items() if values is not None and len(values) > 1}
+    def words(self) -> Words:
+        """What is said, in the order of the fields."""
+        return words_of(self.experts)
 
-
-@plain_dataclass(frozen=True)
-class ExpertPoint:
-    """One combination: the values of the axes, and what came of it, or why nothing did."""
-
-    values: dict[str, Any]
-    answer: ExpertAnswer | None
-    why: str = ""
-
-    def row(self) -> dict[str, Any]:
-        """The axes' values and the numbers by which combinations are compared."""
-        return {**self.values, **(numbers_of(self.answer) if self.answer is not None else {"why not": self.why})}
+    def axes(self) -> Words:
+        """What of it has several values."""
+        return several(self.words())
 
 
 def numbers_of(answer: ExpertAnswer) -> dict[str, Any]:
@@ -97,7 +84,7 @@ def numbers_of(answer: ExpertAnswer) -> dict[str, Any]:
         "on CPU": numbers["cpu_share"], "link [GB]": numbers["link_bytes"] / 1e9,
         "GPU memory [GB]": numbers["memory_bytes"] / 1e9,
     }  # fmt: skip
-    return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in row.items()}
+    return rounded(row)
 
 
 def read(path: Path) -> ExpertQuestion:
@@ -105,22 +92,11 @@ def read(path: Path) -> ExpertQuestion:
     return validate.build(ExpertQuestion, document.read(path))
 
 
-def points(question: ExpertQuestion) -> list[ExpertPoint]:
+def points(question: ExpertQuestion) -> list[QuestionPoint[ExpertAnswer]]:
     """All combinations, one after the other; what cannot be run says why."""
-    return [_point(words, question) for words in combinations(question)]
+    return questions.points(question.words(), _answered, numbers_of)
 
 
-def combinations(question: ExpertQuestion) -> list[dict[str, Any]]:
-    """The words of all, in the order of the axes."""
-    said = {f.name: getattr(question.experts, f.name) for f in fields(question.experts)}
-    said = {name: values for name, values in said.items() if values is not None}
-    return [dict(zip(said, values, strict=True)) for values in product(*said.values())]
-
-
-def _point(words: dict[str, Any], question: ExpertQuestion) -> ExpertPoint:
-    values = {name: words[name] for name in question.axes()}
-    try:
-        given = {name: value for name, value in words.items() if name != "like"}
-        return ExpertPoint(values, answered(ExpertSpec(**like(words["like"]) | given)))
-    except GpusimError as error:
-        return ExpertPoint(values, None, error.message)
+def _answered(words: dict[str, Any]) -> ExpertAnswer:
+    given = {name: value for name, value in words.items() if name != "like"}
+    return answered(ExpertSpec(**like(words["like"]) | given))

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from gpusim.base.calls import split
+from gpusim.base.calls import listed, split
 from gpusim.base.errors import GpusimError, UnitError, suggest
 from gpusim.base.units import BYTES, TIME, parse
 from gpusim.base.yaml import document
@@ -35,7 +35,6 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 """What may stand in the brackets of each kind."""
 PAGE = float(64 << 10)
 _WORD = re.compile(r"\s*(\w+(?:\s*\([^()]*\))?)\s*(.*?)\s*", re.DOTALL)
-_NEXT = re.compile(r",(?![^(]*\))")
 
 
 class Keeps(Protocol):
@@ -80,7 +79,7 @@ def kinds_of(word: str, where: FailureContext) -> tuple[tuple[FailureKind, ...],
         return tuple(_kind(name, math.inf, where) for name in dict.fromkeys(one.kind for one in told)), told
     if word.strip() in known():
         return tuple(_published(known()[word.strip()], where)), ()
-    return tuple(_timed(part, where) for part in _NEXT.split(word)), ()
+    return tuple(_timed(part, where) for part in listed(word)), ()
 
 
 def _timed(part: str, where: FailureContext) -> FailureKind:

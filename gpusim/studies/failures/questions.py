@@ -15,23 +15,18 @@ The keys of `training` are those of `setup.LongRunSpec`, the options of `gpusim 
 
 from __future__ import annotations
 
-from dataclasses import dataclass as plain_dataclass
-from dataclasses import fields
-from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from gpusim.base.errors import GpusimError
 from gpusim.base.yaml import document, validate
 from gpusim.base.yaml.fields import STRICT
+from gpusim.studies import questions
 from gpusim.studies.failures.answer import LongRunAnswer, answer
 from gpusim.studies.failures.setup import LongRunSpec, prepare
-from gpusim.studies.serving.questions import Axis, Count
-
-Whole = Annotated[int, Field(ge=0)]
+from gpusim.studies.questions import Axis, Count, QuestionPoint, Whole, Words, rounded, several, words_of
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -57,11 +52,6 @@ class TrainingAxes:
     host: Axis[str] | None = None
     margin: Axis[str] | None = None
 
-    def said(self) -> dict[str, tuple[Any, ...]]:
-        """What the file says, in the order of the fields."""
-        found = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: values for name, values in found.items() if values is not None}
-
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
 class TrainingQuestion:
@@ -72,22 +62,13 @@ class TrainingQuestion:
     runs: Count = 50
     seed: Whole = 0
 
-    def axes(self) -> dict[str, tuple[Any, ...]]:
-        """What has several values."""
-        return {name: values for name, values in self.training.said().items() if len(values) > 1}
+    def words(self) -> Words:
+        """What is said, in the order of the fields."""
+        return words_of(self.training)
 
-
-@plain_dataclass(frozen=True)
-class TrainingPoint:
-    """One combination: the values of the axes, and what came of it, or why nothing did."""
-
-    values: dict[str, Any]
-    answer: LongRunAnswer | None
-    why: str = ""
-
-    def row(self) -> dict[str, Any]:
-        """The axes' values and the numbers by which combinations are compared."""
-        return {**self.values, **(numbers_of(self.answer) if self.answer is not None else {"why not": self.why})}
+    def axes(self) -> Words:
+        """What of it has several values."""
+        return several(self.words())
 
 
 def numbers_of(found: LongRunAnswer) -> dict[str, Any]:
@@ -100,7 +81,7 @@ def numbers_of(found: LongRunAnswer) -> dict[str, Any]:
         "waiting [%]": 100 * v["short_h"] / v["total_h"], "lost [%]": 100 * v["lost_h"] / v["total_h"],
         "interruptions": v["interruptions"],
     }  # fmt: skip
-    return {name: float(f"{value:.4g}") for name, value in row.items()}
+    return rounded(row)
 
 
 def read(path: Path) -> TrainingQuestion:
@@ -108,20 +89,10 @@ def read(path: Path) -> TrainingQuestion:
     return validate.build(TrainingQuestion, document.read(path))
 
 
-def points(question: TrainingQuestion) -> list[TrainingPoint]:
+def points(question: TrainingQuestion) -> list[QuestionPoint[LongRunAnswer]]:
     """All combinations, one after the other; what cannot be run says why."""
-    return [_point(words, question) for words in combinations(question)]
 
+    def run(words: dict[str, Any]) -> LongRunAnswer:
+        return answer(prepare(LongRunSpec(**words)), runs=question.runs, close=1.0, seed=question.seed)
 
-def combinations(question: TrainingQuestion) -> list[dict[str, Any]]:
-    """All of a question, in the order of its axes."""
-    said = question.training.said()
-    return [dict(zip(said, values, strict=True)) for values in product(*said.values())]
-
-
-def _point(words: dict[str, Any], question: TrainingQuestion) -> TrainingPoint:
-    values = {name: words[name] for name in question.axes()}
-    try:
-        return TrainingPoint(values, answer(prepare(LongRunSpec(**words)), runs=question.runs, close=1.0, seed=question.seed))
-    except GpusimError as error:
-        return TrainingPoint(values, None, error.message)
+    return questions.points(question.words(), run, numbers_of)

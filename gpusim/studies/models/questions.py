@@ -12,21 +12,18 @@ The keys of `models` are those of `setup.ModelsSpec`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass as plain_dataclass
-from dataclasses import fields
-from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from gpusim.base.errors import GpusimError
 from gpusim.base.yaml import document, validate
 from gpusim.base.yaml.fields import STRICT
+from gpusim.studies import questions
 from gpusim.studies.models.answer import ModelsAnswer
 from gpusim.studies.models.setup import ModelsSpec, answered
-from gpusim.studies.serving.questions import Axis, Count, Rate
+from gpusim.studies.questions import Axis, Count, QuestionPoint, Rate, Whole, Words, rounded, several, words_of
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -50,7 +47,7 @@ class ModelsAxes:
     memory: Axis[Annotated[float, Field(gt=0, le=1)]] | None = None
     max_seqs: Axis[Count] | None = None
     max_tokens: Axis[Count] | None = None
-    seed: Axis[Annotated[int, Field(ge=0)]] | None = None
+    seed: Axis[Whole] | None = None
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -60,27 +57,13 @@ class ModelsQuestion:
     question: Annotated[str, Field(min_length=1)]
     models: ModelsAxes
 
-    def words(self) -> dict[str, tuple[Any, ...]]:
-        """What is said, in the order of the file's keys."""
-        found = {f.name: getattr(self.models, f.name) for f in fields(self.models)}
-        return {name: values for name, values in found.items() if values is not None}
+    def words(self) -> Words:
+        """What is said, in the order of the fields."""
+        return words_of(self.models)
 
-    def axes(self) -> dict[str, tuple[Any, ...]]:
+    def axes(self) -> Words:
         """What of it has several values."""
-        return {name: values for name, values in self.words().items() if len(values) > 1}
-
-
-@plain_dataclass(frozen=True)
-class ModelsPoint:
-    """One combination: the values of the axes, and what came of it, or why nothing did."""
-
-    values: dict[str, Any]
-    answer: ModelsAnswer | None
-    why: str = ""
-
-    def row(self) -> dict[str, Any]:
-        """The axes' values and the numbers by which combinations are compared."""
-        return {**self.values, **(numbers_of(self.answer) if self.answer is not None else {"why not": self.why})}
+        return several(self.words())
 
 
 def numbers_of(answer: ModelsAnswer) -> dict[str, Any]:
@@ -95,7 +78,7 @@ def numbers_of(answer: ModelsAnswer) -> dict[str, Any]:
     }  # fmt: skip
     if numbers["rejected"]:
         row["rejected"] = int(numbers["rejected"])
-    return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in row.items()}
+    return rounded(row)
 
 
 def read(path: Path) -> ModelsQuestion:
@@ -103,20 +86,6 @@ def read(path: Path) -> ModelsQuestion:
     return validate.build(ModelsQuestion, document.read(path))
 
 
-def combinations(question: ModelsQuestion) -> list[dict[str, Any]]:
-    """The words of all, in the order of the axes."""
-    said = question.words()
-    return [dict(zip(said, values, strict=True)) for values in product(*said.values())]
-
-
-def points(question: ModelsQuestion) -> list[ModelsPoint]:
+def points(question: ModelsQuestion) -> list[QuestionPoint[ModelsAnswer]]:
     """All combinations, one after the other; what cannot be run says why."""
-    return [_point(words, question) for words in combinations(question)]
-
-
-def _point(words: dict[str, Any], question: ModelsQuestion) -> ModelsPoint:
-    values = {name: words[name] for name in question.axes()}
-    try:
-        return ModelsPoint(values, answered(ModelsSpec(**words)))
-    except GpusimError as error:
-        return ModelsPoint(values, None, error.message)
+    return questions.points(question.words(), lambda words: answered(ModelsSpec(**words)), numbers_of)

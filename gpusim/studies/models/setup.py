@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.base.calls import split
+from gpusim.base.calls import listed, split
 from gpusim.base.errors import GpusimError, suggest
 from gpusim.base.text import join
 from gpusim.base.units import BYTES, TIME, parse, parse_time, show_bytes
@@ -31,7 +31,6 @@ from gpusim.studies.serving.setup import prepare as prepare_service
 from gpusim.studies.serving.ways import socket_of, way
 
 I64 = npt.NDArray[np.int64]
-_COMMA = re.compile(r",\s*(?![^()]*\))")  # that is not inside parentheses
 _MANY = re.compile(r"(.+?)\s+x\s+(\d+)")
 WORDS = ("tensor", "weights", "cache")
 MOST = 10_000
@@ -103,7 +102,7 @@ class ModelWord:
 def models_of(text: str) -> list[ModelWord]:
     """The models in words, each as often as it is there.  Raises GpusimError."""
     found: list[ModelWord] = []
-    for part in _COMMA.split(text.strip()):
+    for part in listed(text.strip()):
         many = _MANY.fullmatch(part.strip())
         word, count = (many[1], int(many[2])) if many else (part.strip(), 1)
         if not word or not count:

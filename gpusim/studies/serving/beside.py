@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpusim.base.calls import value_of
+from gpusim.base.calls import listed, value_of
 from gpusim.base.errors import GpusimError, suggest
 from gpusim.base.text import join
 from gpusim.base.yaml.values import policy
@@ -57,7 +57,7 @@ def beside_of(text: str) -> BesideWord | None:
     if match is None:
         raise GpusimError(f"'{text}' is no service beside another", hint=f"write {EXAMPLE}")
     found: dict[str, Any] = {}
-    for part in _parts(match[2]):
+    for part in filter(None, listed(match[2])):
         name, _, value = (x.strip() for x in part.partition("="))
         if name not in WORDS:
             raise GpusimError(f"a service beside another has no '{name}'", hint=suggest(name, WORDS) or join(tuple(WORDS)))
@@ -74,18 +74,6 @@ def _number(name: str, text: str) -> int | float:
     if isinstance(value, str) or not value >= 0 or (WORDS[name] is int and not isinstance(value, int)):
         raise GpusimError(f"{name}={text} of a service beside another is no number", hint=f"write {EXAMPLE}")
     return value
-
-
-def _parts(text: str) -> list[str]:
-    """What lies between commas that are in no brackets."""
-    depth, parts = 0, [""]
-    for letter in text:
-        depth += (letter == "(") - (letter == ")")
-        if letter == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return [part for part in parts if part.strip()]
 
 
 def shared_by(way: str, devices: Sequence[Profile]) -> ServicesOnGpus:

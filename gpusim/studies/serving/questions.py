@@ -19,7 +19,7 @@ from dataclasses import dataclass as plain_dataclass
 from dataclasses import fields
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
@@ -30,16 +30,11 @@ from gpusim.base.yaml.document import Document
 from gpusim.base.yaml.fields import STRICT, checked
 from gpusim.programs.serving.requests import at_rate, check_word, requests_of
 from gpusim.results.served import Objective
+from gpusim.studies.questions import Axis, Count, Rate, Whole, rounded, several, words_of
 from gpusim.studies.serving.answer import ServingAnswer, answer, objective
 from gpusim.studies.serving.prices import HINT, prices_of
 from gpusim.studies.serving.search import ATTAINMENT, find_rate, steady
 from gpusim.studies.serving.setup import ServiceSpec, prepare
-
-T = TypeVar("T")
-
-
-def _many(value: Any) -> Any:
-    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
 def _priced(value: Any) -> str | float:
@@ -51,11 +46,6 @@ def _priced(value: Any) -> str | float:
     return found
 
 
-Axis = Annotated[tuple[T, ...], BeforeValidator(_many), Field(min_length=1)]
-Count = Annotated[int, Field(ge=1)]
-Rate = Annotated[float, Field(ge=0)]
-
-
 @dataclass(frozen=True, config=STRICT, kw_only=True)
 class ServiceAxes:
     """`ServiceSpec`, each field one value or several."""
@@ -64,8 +54,8 @@ class ServiceAxes:
     machine: Axis[str]
     engine: Axis[str] = ("vllm@0.33",)
     tensor: Axis[Count] = (1,)
-    replicas: Axis[Annotated[int, Field(ge=0)]] = (0,)
-    prefill: Axis[Annotated[int, Field(ge=0)]] = (0,)
+    replicas: Axis[Whole] = (0,)
+    prefill: Axis[Whole] = (0,)
     weights: Axis[str] = ("bf16",)
     cache: Axis[str] = ("bf16",)
     handed: Axis[str] = ("",)
@@ -74,7 +64,7 @@ class ServiceAxes:
     block: Axis[Count] = (16,)
     max_seqs: Axis[Count] = (256,)
     max_tokens: Axis[Count] = (8192,)
-    max_len: Axis[Annotated[int, Field(ge=0)]] = (0,)
+    max_len: Axis[Whole] = (0,)
     offload: Axis[str] = ("",)
     lora: Axis[str] = ("",)
     memory: Axis[Annotated[float, Field(gt=0, le=1)]] = (0.9,)
@@ -92,18 +82,16 @@ class ServingQuestion:
     service: ServiceAxes
     requests: Axis[str]
     rate: Axis[Rate] = (0.0,)
-    at_once: Axis[Annotated[int, Field(ge=0)]] = (0,)
+    at_once: Axis[Whole] = (0,)
     slo: Annotated[Objective, BeforeValidator(checked(objective))] = Field(default_factory=Objective)
     find: Literal["", "rate"] = ""
     attainment: Annotated[float, Field(gt=0, le=1)] = ATTAINMENT
     price: Annotated[float | str, BeforeValidator(checked(_priced))] = 0.0
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Whole = 0
 
     def axes(self) -> dict[str, tuple[Any, ...]]:
         """What has several values, in the order of the file's keys."""
-        found = {f.name: getattr(self.service, f.name) for f in fields(self.service)}
-        found |= {name: getattr(self, name) for name in ("requests", "rate", "at_once")}
-        return {name: values for name, values in found.items() if len(values) > 1}
+        return several(words_of(self.service) | {name: getattr(self, name) for name in ("requests", "rate", "at_once")})
 
 
 @plain_dataclass(frozen=True)
@@ -197,7 +185,7 @@ def row_of(point: ServedPoint, asked: ServingQuestion) -> dict[str, Any]:
         row["beside output [tokens/s]"] = numbers["beside_output_tokens_per_s"]
     if "cost_per_million_tokens" in numbers:
         row["cost of 1 M tokens"] = numbers["cost_per_million_tokens"]
-    return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in row.items()}
+    return rounded(row)
 
 
 _NUMBERS = {"TTFT p50": "ttft_p50", "TTFT p99": "ttft_p99", "TPOT p50": "tpot_p50", "TPOT p99": "tpot_p99"}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gpusim.base.calls import listed
 from gpusim.base.errors import GpusimError
 from gpusim.base.text import join
 from gpusim.base.units import BYTES, RATE, parse, write
@@ -53,19 +53,8 @@ def tiers_of(text: str) -> list[TierWord]:
             raise GpusimError(f"there is no tier '{match[1]}' for keys and values", hint=f"there are {join(TIERS)}")
         if found and TIERS.index(match[1]) <= TIERS.index(found[-1].name):
             raise GpusimError(f"'{match[1]}' cannot lie below '{found[-1].name}'", hint=" > ".join(TIERS))
-        found.append(_tier(match[1], [word.strip() for word in _parts(match[2])]))
+        found.append(_tier(match[1], listed(match[2])))
     return found
-
-
-def _parts(text: str) -> Iterator[str]:
-    """The text at its commas, but not at those within brackets."""
-    depth = begin = 0
-    for i, letter in enumerate(text):
-        depth += (letter == "(") - (letter == ")")
-        if letter == "," and depth == 0:
-            yield text[begin:i]
-            begin = i + 1
-    yield text[begin:]
 
 
 def _tier(name: str, words: list[str]) -> TierWord:

@@ -101,7 +101,7 @@ def remote_ways(machine: Topology, gpu: str, rdma: bool, from_host: bool) -> tup
     assert card is not None
     wires = (f"{card}>network", f"network>{card}") if cards.nodes else (f"network of {gpu}, out", f"network of {gpu}, in")
     rates = dict.fromkeys(wires, cards.rate / 1e9)
-    ends = [_part(machine, socket, card) if from_host else _to_card(machine, gpu, card, socket, rdma, False)]
+    ends = [(*_part(machine, socket, card), 0.0) if from_host else _to_card(machine, gpu, card, socket, rdma, False)]
     ends.append(_to_card(machine, gpu, card, socket, rdma, True))
     found = []
     for (links, rate, late), wire, trips in zip(ends, wires, (1, 2), strict=True):
@@ -119,16 +119,16 @@ def _to_card(machine: Topology, gpu: str, card: str, socket: str, rdma: bool, ba
     """(links, bytes/ns, ns) between the memory of a GPU and its card."""
     if rdma:
         ends = (card, gpu) if back else (gpu, card)
-        links, rate, _ = _part(machine, *ends)
+        links, rate = _part(machine, *ends)
         bare = tuple(name for name in links if name not in machine.nodes)  # a card reads no host's memory on its way
         return bare, rate, 0.0
     legs = ((card, socket), (socket, gpu)) if back else ((gpu, socket), (socket, card))
     how, late = routes.staging(machine, gpu)
     parts = [_part(machine, *leg) for leg in legs]
-    return tuple(name for links, _, _ in parts for name in links), min(how.rate / 1e9, *(part[1] for part in parts)), late
+    return tuple(name for links, _ in parts for name in links), min(how.rate / 1e9, *(part[1] for part in parts)), late
 
 
-def _part(machine: Topology, a: str, b: str) -> LinksTaken:
+def _part(machine: Topology, a: str, b: str) -> tuple[tuple[str, ...], float]:
     """Links from one node to another within a host, and the slowest one's rate."""
     links: tuple[TopologyLink, ...] = ()
     if a != b:
@@ -138,4 +138,4 @@ def _part(machine: Topology, a: str, b: str) -> LinksTaken:
         links = walked
     rate = min([link.rate / 1e9 for link in links], default=float("inf"))
     memory = () if links or not machine.nodes[a].bandwidth else (a,)
-    return (*transfers.passed(machine, links), *memory), rate, 0.0
+    return (*transfers.passed(machine, links), *memory), rate

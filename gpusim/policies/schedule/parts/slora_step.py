@@ -32,7 +32,7 @@ AT = (5, 7)  # of these, when the adapters of those that wait are prefetched
 
 @kernel
 def after(queue: WaitingTable, r: int) -> int:
-    """Who waits behind this request; NONE behind the last."""
+    """The request that waits behind this one; NONE behind the last."""
     later = queue.behind[r]
     return later if later < end_of(queue, 0) else NONE
 

@@ -1,4 +1,4 @@
-"""The end of a step of vLLM v1's scheduler: who has made a token, and who has ended.
+"""The end of a step of vLLM v1's scheduler: which requests have made a token, and which have ended.
 
 Source: vLLM's `Scheduler.update_from_output` (Apache-2.0), in own words.
 """
