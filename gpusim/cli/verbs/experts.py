@@ -33,7 +33,7 @@ def verb(
     cache: Annotated[str, typer.Option(help="Room for experts: fit, 64, 4 a layer, 25 %, 12 GiB; default: fit.")] = "",
     evict: Annotated[str, typer.Option(help="Which expert leaves, one policy or several: lru,lfu,belady; default: lru.")] = "",
     start: Annotated[str, typer.Option(help="What is there at first: first, layers, popular, empty.")] = "",
-    guess: Annotated[str, typer.Option(help="Which experts are sent for ahead: none, gate(hit=0.8), exact, history.")] = "",
+    guess: Annotated[str, typer.Option(help="Which experts are copied ahead: none, gate(hit=0.8), exact, history.")] = "",
     cpu: Annotated[str, typer.Option(help="What its cores reach, '2 TFLOP/s': it computes what takes a copy longer.")] = "",
     source_memory: Annotated[str, typer.Option("--from", help="Where experts come from: pinned, pageable, nvme.")] = "",
     bits: Annotated[int, typer.Option(help="Of a number of an expert's weights: 16, 8, 4, 3, 2; 32.")] = 16,

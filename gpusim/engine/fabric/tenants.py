@@ -102,7 +102,7 @@ def take_turns(fabric: Fabric, many: Processes, now: int) -> None:
 
 @kernel
 def look(fabric: Fabric, many: Processes, now: int) -> None:
-    """The policy is asked when the turn is over, and when other programs than before have something to run."""
+    """The policy is asked when the turn is over, and when another set of programs has something to run."""
     g = fabric.gpu[0]
     p = fabric.turns[g.turn] if g.turn >= 0 else -1
     over, some, other = p >= 0 and now >= g.next, False, False

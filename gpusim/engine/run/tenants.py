@@ -86,7 +86,7 @@ def limited(profile: Profile, limits: Sequence[int]) -> list[int]:
     for number, size in enumerate(found):
         if size <= 0:
             said = f"the context of program {number} takes {show_bytes(context)}, and its limit is {show_bytes(limits[number])}"
-            raise GpusimError(said, hint="a larger limit")
+            raise GpusimError(said, hint="a larger limit; program 0 is the trace, the others are beside it")
     return found
 
 
@@ -96,7 +96,7 @@ def simulate_tenants(
     """Replay programs on one GPU at once.
 
     tenancy  how they share it; None: each has a slice of its own, and they share the link to the host
-    memory   the turns, where memory does not suffice for all
+    memory   which program has turns where memory does not suffice for all
     choices  policies, seed and log, as `simulate.prepared` takes them, the same for all
 
     Raises GpusimError for a program that meets others, since its ranks would have to be on other GPUs.

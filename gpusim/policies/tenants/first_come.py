@@ -1,4 +1,4 @@
-"""Memory as programs come; a program that finds none waits until others have ended."""
+"""Memory as programs come; one that finds none waits until others have ended."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from gpusim.policies.tenant_memory import TenantsView, TenantTurn
 
 
 def first_come(view: TenantsView, slice_ms: float = 1.024) -> TenantTurn | None:
-    """Programs have memory in the order of their numbers, to their end; one that finds none waits, and all behind it.
+    """Programs have memory in the order of their numbers and keep it to their end; one without room waits, and all behind it.
 
     Those that have memory take turns of a slice.  Nothing is copied.
     """
