@@ -16,7 +16,7 @@ from gpusim.engine.serving.beside import MergedRequests, ServicesOnGpus
 from gpusim.engine.serving.costs import StepCost
 from gpusim.engine.serving.loop import serve_until
 from gpusim.engine.serving.pool import POOL, PROMPTS, TOKENS, MixedPool, pool_tables
-from gpusim.engine.serving.tiering import KvStore, chunked, placed_managers, tier_tables
+from gpusim.engine.serving.tiering import KvStore, check_room, chunked, placed_managers, tier_tables
 from gpusim.engine.serving.tiers import TIERS
 from gpusim.engine.state import LINK
 from gpusim.policies.schedule.parts import tables as told
@@ -83,6 +83,7 @@ class ServiceRun:
         manager = store.manager if store is not None else None
         self.chunked = requests if manager is None else chunked(requests, manager.chunk)
         self._placed_chunked = Placed(self.chunked, REQUESTS)
+        check_room(self.chunked, store)
         self.below, links, route = tier_tables(self.chunked, store, len(engines))
         self._below, self._managers = Placed(self.below, TIERS), placed_managers(self.below, store)
         self.tiers = store.tiers if store is not None else ()

@@ -127,6 +127,16 @@ def chunked(requests: RequestTable, tokens: int) -> RequestTable:
     return dense(requests._replace(start=start, identity=identity, piece=np.array([tokens], np.int64), known=count * tokens))
 
 
+def check_room(requests: RequestTable, store: KvStore | None) -> None:
+    """Raises GpusimError where a tier has no room for one chunk."""
+    piece = int(requests.piece[0])
+    for tier in store.tiers if store is not None else ():
+        least = math.ceil(store.token * piece / tier.ratio) if store is not None else 0
+        if tier.capacity < least:
+            said = f"{tier.name} has no room for a chunk of {piece} tokens"
+            raise GpusimError(said, hint=f"give it {write(least, BYTES)} at least")
+
+
 def tier_tables(requests: RequestTable, store: KvStore | None, engines: int) -> tuple[t.TierTables, dict[str, int], Any]:
     """(tables, links by name, what all routes pass); identities are dense.  GpusimError for what cannot be a tier."""
     chains = store.chains if store is not None else ((),) * engines
@@ -147,10 +157,6 @@ def tier_tables(requests: RequestTable, store: KvStore | None, engines: int) -> 
     lengths |= {"chunks": chunks if rows else 1, "transfers": count, "spare": count + 1}
     size = store.token * piece if store is not None else 1.0
     room = [int(tier.capacity * tier.ratio // size) for tier in rows]
-    if 0 in room:
-        first = rows[room.index(0)]
-        said = f"{first.name} has no room for a chunk of {piece} tokens"
-        raise GpusimError(said, hint=f"give it {write(math.ceil(size / first.ratio), BYTES)} at least")
     policies = [tier.evict for tier in rows if isinstance(tier.evict, EvictPolicy)]
     states = [evict.state(chunks, most, evict.params, 0) for evict, most in zip(policies, room, strict=False)]
     made = filled(
