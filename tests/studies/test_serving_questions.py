@@ -84,7 +84,8 @@ def test_a_split_over_two_kinds_bears_what_its_weaker_side_does() -> None:
     assert rate[second, 12] == pytest.approx(min(prompts, rate["2 x hgx-h100", 12]), rel=0.05)
     assert rate[second, 12] > 1.5 * max(rate[first, 8], rate[first, 0]) and rate[second, 8] < rate[first, 8]
     assert min(cost, key=lambda key: cost[key]) == (second, 12)
-    assert rate[first, 0] == pytest.approx(rate[second, 0], rel=0.05)
+    # Of equally busy replicas the first takes a request: it pays to name the faster machine first, a little.
+    assert 1.0 <= rate[first, 0] / rate[second, 0] < 1.1
     assert all(row["handed over"] == 1 for (_, prefill), row in found.items() if prefill)
 
 
