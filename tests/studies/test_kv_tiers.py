@@ -121,7 +121,7 @@ def test_a_scheduler_of_ones_own_waits_for_tiers_as_vllm_does(tmp_path: Path) ->
         "tiers": "host(8 GiB) > nvme(100 GB)",
     }  # fmt: skip
     own = serve("llama-8b", "a100-pcie-40gb", engine="as_they_came", use=(str(mine),), **words)
-    usual = serve("llama-8b", "a100-pcie-40gb", **words)
+    usual = serve("llama-8b", "a100-pcie-40gb", engine="vllm@0.33(async_scheduling=0)", **words)
     assert own.metrics() == usual.metrics() and own.metrics()["tier_share"] > 0.1
 
 
