@@ -101,6 +101,6 @@ def test_a_seed_gives_the_same_weights_again(name: str) -> None:
         pytest.importorskip("gymnasium")
     from importlib import import_module
 
-    train = import_module(f"learning.{name}").train
+    train = import_module(f"benchmarks.learning.{name}").train
     first, again, other = (np.concatenate([np.ravel(w) for w in train(seed, quick=True)]) for seed in (0, 0, 1))
     assert first.tobytes() == again.tobytes() != other.tobytes()
