@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from gpusim.base.compiled import kept
 from gpusim.referee import ends, sms, stalls, starts, turns
-from gpusim.referee import host as h
 from gpusim.referee.activities import NEVER, ActivityTimes
+from gpusim.referee.host import tables as h
+from gpusim.referee.host import walk
 from gpusim.referee.numbers import Figures
 from gpusim.referee.records import Records
 from gpusim.referee.report import Findings
@@ -36,7 +37,7 @@ def check(
     columns["size"] = log["bytes"]
     queue, roles = _queues(acts, trace, tiers)
     w = _host(columns, acts, trace, tiers, n, queue, roles)
-    through = h.each_record(w, _costs(trace, n))
+    through = walk.each_record(w, _costs(trace, n))
     np.maximum(w.need[:, 1], _held(log, acts, w), out=w.need[:, 1])
     for record, expected, at, why in w.said[: w.now[h.SAID]].tolist():
         what = f"the host makes {KINDS[columns['kind'][record]]} {columns['a'][record]} at {at} ns"
