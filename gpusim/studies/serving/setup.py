@@ -34,6 +34,7 @@ from gpusim.policies.schedule.parts.tables import RequestTable
 from gpusim.policies.schedule.parts.vllm_options import P_ASYNC as ASYNC
 from gpusim.programs.serving.requests import requests_of
 from gpusim.programs.zoo.served import served
+from gpusim.studies.bounds import check_bounds
 from gpusim.studies.serving.beside import BesideWord, beside_of, check_beside, started
 from gpusim.studies.serving.flexgen import flexgen
 from gpusim.studies.serving.kinds import Below, ReplicaKind, check_kinds, too_few
@@ -53,6 +54,14 @@ LIKE = "vllm@0.33"
 POOL = "mixed_pool"
 POOLED = ("splitwise",)
 """Schedulers that tell prompts and tokens of a request apart."""
+BOUNDS = {
+    "tensor": (1, None), "replicas": (0, None), "prefill": (0, None), "block": (1, None), "max_seqs": (1, None),
+    "max_tokens": (1, None), "max_len": (0, None), "memory": (0.01, 1.0),
+}  # fmt: skip
+
+
+class NoRoomError(GpusimError):
+    """Weights leave no room for keys and values."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +117,9 @@ class ServiceSpec:
     beside: str = ""
     tenancy: str = "time_slices"
     use: tuple[Any, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_bounds(self, "a service", BOUNDS)
 
     def policy(self, kind: str, name: str) -> Any:
         """The policy of this name, one's own among them.  PolicyError when there is none."""
@@ -388,10 +400,13 @@ def _blocks(spec: ServiceSpec, profile: Profile, model: ServedModel, offload: Be
     else:
         tokens = (left - weights - step - slots) / model.token_bytes(spec.tensor)
     blocks = int(tokens // spec.block)
+    if blocks < 2 and tokens >= 2:
+        said = f"{profile.name} has room for {int(tokens):,} tokens of keys and values, less than two blocks of {spec.block:,}"
+        raise GpusimError(said, hint="choose smaller blocks")
     if blocks < 2:
         sizes = f"{show_bytes(weights)} of weights and {show_bytes(step)} of a step's tensors"
         sizes += f", {show_bytes(slots)} of adapters" if slots else ""
-        raise GpusimError(
+        raise NoRoomError(
             f"{spec.model} leaves no room for keys and values on {profile.name}: {sizes} of {show_bytes(share)}",
             hint=f"split it over more GPUs than {spec.tensor}, take smaller weights (weights=fp8), or keep layers in "
             f"host memory (offload=\"stream(layers={model.layers // 2})\")",
