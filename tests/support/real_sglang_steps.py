@@ -260,8 +260,9 @@ class RealSglang:
             "new_token_ratio_tracker": m.ratio.NewTokenRatioTracker.from_config(), "max_prefill_tokens": c.prefill,
             "chunked_prefill_size": c.chunk or None, "page_size": 1, "tree_cache": self.tree, "max_running_requests": c.seqs,
             "token_to_kv_pool_allocator": self.tokens, "req_to_token_pool": self.pool, "prefill_delayer": None,
-            "min_free_slots_delayer": None, "dynamic_chunk_sizer": None, "truncation_align_size": None, "enable_overlap": c.ahead,
-            "enable_skip_finishing_decode": c.ahead, "result_queue": deque(), "enable_lora": False, "enable_hicache_storage": False,
+            "min_free_slots_delayer": None, "dynamic_chunk_sizer": None, "truncation_align_size": None,
+            "enable_overlap": c.ahead, "enable_skip_finishing_decode": c.ahead, "result_queue": deque(), "enable_lora": False,
+            "enable_hicache_storage": False,
             "_pending_chunked_abort_req": None, "priority_scheduling_preemption_threshold": 0,
             "enable_priority_preemption": False,
             "is_hybrid_swa": False, "decode_offload_manager": None, "require_mlp_sync": False, "processed_tokens_counter": 0,
@@ -373,6 +374,9 @@ def compare(first: int, seeds: int, ahead: bool = False) -> Counter[str]:
                 counts["differences"] += 1
                 print("differs", family, seed, differs, flush=True)
             counts["steps"] += len(told)
+            counts["rows of requests that have ended"] += sum(
+                len({r for r, *_ in rows} & set(gone)) for rows, _, gone, *_ in told if ahead
+            )
             counts[f"{family}: steps"] += len(told)
             counts[f"{family}: retracted"] += int(sides[0].run.step.word[t.PREEMPTIONS])
     return counts

@@ -30,6 +30,7 @@ from gpusim.policies.forms import EvictPolicy
 from gpusim.policies.registry import of
 from gpusim.policies.schedule.parts.managers import MANAGERS, HostManager, is_manager, manager_of
 from gpusim.policies.schedule.parts.running import EngineLimits
+from gpusim.policies.schedule.parts.sglang_options import P_NO_OVERLAP as NO_OVERLAP
 from gpusim.policies.schedule.parts.tables import RequestTable
 from gpusim.policies.schedule.parts.vllm_options import P_ASYNC as ASYNC
 from gpusim.programs.serving.requests import requests_of
@@ -348,6 +349,8 @@ def _overlaps(scheduler: Any) -> bool | None:
     """Whether the CPU works beside the GPU, which it can where steps are composed ahead; None: as the engine has it."""
     if scheduler.new_asked is not None:  # a scheduler in Python is asked when a step is over
         return False
+    if "disable_overlap_schedule" in scheduler.values:
+        return not scheduler.params[NO_OVERLAP]
     return bool(scheduler.params[ASYNC]) if "async_scheduling" in scheduler.values else None
 
 

@@ -183,7 +183,7 @@ def _renew(own: SglangTables, requests: RequestTable, step: StepTable, tree: Rad
         count += 1
         r = after(queue, r)
     for i in range(count - 1, -1, -1):
-        look(own, requests, tree, own.line[i, 0], length(requests, step, own.line[i, 0]) - 1)
+        look(own, requests, tree, own.line[i, 0], length(requests, step, own.line[i, 0]))
 
 
 # The budget of a pass.

@@ -20,8 +20,8 @@ FCFS, LPM, LOF = range(3)
 
 # Words: free pages and rows, the size of the batch that decodes, who keeps a chunk (-1: none), whether no more are admitted,
 # passes over those that wait; of a pass the tokens of input and of chunk that are left, and those that it takes; how many rows
-# of a prefill have not joined the batch.  UNDER_WAY: steps that are composed and not over; OLDEST: the half of `flight` that the
-# older one has; CUT: whether the latest step has cut a prompt.
+# of a prefill have not joined the batch.  UNDER_WAY: steps that are composed and not over; OLDEST: the half of `flight` that
+# the older one has; CUT: whether the latest step has cut a prompt.
 (
     PAGES_FREE, SLOTS_FREE, BATCH, CHUNKED, FULL, PASSES, INPUT_LEFT, CHUNK_LEFT, TAKEN, PREFILLS, UNDER_WAY, OLDEST, CUT,
     SGLANG_WORDS,
