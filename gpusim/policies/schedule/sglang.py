@@ -33,6 +33,7 @@ from gpusim.policies.compiled import F64, verb
 from gpusim.policies.schedule.parts import sglang_options as given
 from gpusim.policies.schedule.parts import sglang_tables as s
 from gpusim.policies.schedule.parts import tables as t
+from gpusim.policies.schedule.parts.arriving import note_arrival
 from gpusim.policies.schedule.parts.radix_tables import POLICIES, RADIX, ROOT, RadixTree, radix_at, radix_tree
 from gpusim.policies.schedule.parts.running import EngineLimits, InCommon
 from gpusim.policies.schedule.parts.sglang_ahead import join_batch, land, set_out
@@ -104,14 +105,9 @@ def arrive(at: int, r: int, now: int) -> int:
         reason = t.EMPTY
     elif requests.prompt[r] >= most_tokens(own) - MARGIN:
         reason = t.LONG_PROMPT if most_tokens(own) == own.option[s.MAX_LEN] - 1 else t.NO_ROOM
-    if reason:
-        step.status[r] = t.REJECTED
-        step.word[t.REFUSED] += 1
-        return reason
-    step.status[r] = t.WAITING
-    step.word[t.N_WAITING] += 1
-    join_line(own, requests, queue, r)
-    return 0
+    if note_arrival(step, r, reason) == 0:
+        join_line(own, requests, queue, r)
+    return reason
 
 
 @verb(VERB)
