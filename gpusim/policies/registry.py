@@ -201,6 +201,8 @@ def bind(entry: Entry, given: Mapping[str, object]) -> dict[str, Value]:
         known.setdefault("sample", 0)
     values: dict[str, Value] = dict(known)
     for name, value in given.items():
+        if name in entry.unmodelled:
+            raise PolicyError(f"policy '{entry.name}' does not model {entry.unmodelled[name]}", hint=f"leave out {name}")
         if name not in known:
             hint = suggest(name, known) if known else f"'{entry.name}' has no parameters"
             raise PolicyError(f"policy '{entry.name}' has no parameter '{name}'", hint=hint)

@@ -160,7 +160,8 @@ def test_sglang_prefills_first_and_keeps_a_chunk() -> None:
 
 
 def test_sglang_without_chunks_computes_a_long_prompt_whole_and_alone() -> None:
-    run = start("sglang@0.5(disable_overlap_schedule=1,chunked_prefill=0,max_prefill_tokens=20)", [30, 8, 8, 8], [1] * 4, limits={"max_tokens": 16})
+    spec = "sglang@0.5(disable_overlap_schedule=1,chunked_prefill=0,max_prefill_tokens=20)"
+    run = start(spec, [30, 8, 8, 8], [1] * 4, limits={"max_tokens": 16})
     for r in range(4):
         run.arrive(r)
     assert step(run) == [(0, 30, 0)]
@@ -208,7 +209,8 @@ def test_sglang_retracts_the_shortest_output() -> None:
 
 def test_lpm_lets_one_of_those_that_begin_alike_go_first() -> None:
     alike = {"known": 48, "start": [0, 3, 6, 9], "identity": [1, 2, 3, 1, 2, 4, 5, 6, 7], "piece": 16}
-    run = start("sglang@0.5(disable_overlap_schedule=1,schedule_policy=lpm)", [48] * 3, [1] * 3, limits={"max_tokens": 96}, **alike)
+    spec = "sglang@0.5(disable_overlap_schedule=1,schedule_policy=lpm)"
+    run = start(spec, [48] * 3, [1] * 3, limits={"max_tokens": 96}, **alike)
     for r in range(3):
         run.arrive(r)
     assert [r for r, _, _ in step(run)] == [0, 2]
@@ -223,6 +225,10 @@ def test_lpm_lets_one_of_those_that_begin_alike_go_first() -> None:
         ("sglang(schedule_policy=hrrn)", {}, "schedule_policy=hrrn of SGLang is not modelled"),
         ("sglang(radix_eviction_policy=lur)", {}, "is 'lur'"),
         ("sglang(ignore_eos=1,enable_radix_cache=0)", {}, "which is not modelled"),
+        ("sglang(speculative_algorithm=EAGLE)", {}, "does not model speculation .leave out speculative_algorithm"),
+        ("sglang(enable_hierarchical_cache=1)", {}, "does not model HiCache's pool in host memory"),
+        ("vllm(num_speculative_tokens=3)", {}, "policy 'vllm' does not model speculation"),
+        ("vllm(sliding_window=4096)", {}, "does not model attention within a window"),
         ("sglang", {"block_size": 64, "max_tokens": 32}, "is less than a page"),
         ("static", {"blocks": 5, "block_size": 16}, "needs 7 KV blocks"),
         ("dynamic_batching(preferred_batch_size=16)", {}, "a batch of 16 is preferred"),

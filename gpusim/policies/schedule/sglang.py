@@ -52,6 +52,11 @@ PARAMS = {
     "match_all_waiting": 0, "tlru_threshold": 0, "tlru_next_prompt_estimate": 0,
     "disable_overlap_schedule": 0,
 }  # fmt: skip
+UNMODELLED = {
+    "speculative_algorithm": "speculation", "enable_hierarchical_cache": "HiCache's pool in host memory",
+    "enable_mixed_chunk": "chunks beside tokens of running requests", "enable_priority_scheduling": "priorities",
+    "enable_lora": "adapters",
+}  # fmt: skip
 MARGIN = 5  # tokens of the longest sequence that a prompt may not reach into
 
 

@@ -58,6 +58,10 @@ PARAMS = {
     "async_scheduling": "auto", "ignore_eos": 1, "too_long": "reject",
 }  # fmt: skip
 LIMITS = {"watermark": 0.999999}
+UNMODELLED = {
+    "speculative_config": "speculation", "num_speculative_tokens": "speculation", "sliding_window": "attention within a window",
+    "pipeline_parallel_size": "pipelines of GPUs",
+}  # fmt: skip
 
 
 def state(shared: InCommon, limits: EngineLimits, params: F64) -> list[Placed]:

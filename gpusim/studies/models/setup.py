@@ -27,7 +27,8 @@ from gpusim.programs.serving.drawn import SECOND
 from gpusim.programs.serving.requests import requests_of
 from gpusim.studies.bounds import check_bounds
 from gpusim.studies.models.answer import ModelsAnswer
-from gpusim.studies.serving.setup import NoRoomError, PreparedService, ServiceSpec
+from gpusim.studies.serving.room import NoRoomError
+from gpusim.studies.serving.setup import PreparedService, ServiceSpec
 from gpusim.studies.serving.setup import prepare as prepare_service
 from gpusim.studies.serving.ways import socket_of, way
 
