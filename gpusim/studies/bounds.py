@@ -19,7 +19,7 @@ def check_bounds(values: Any, said: str, bounds: Bounds) -> None:
     for name, (least, most) in bounds.items():
         value = values[name] if isinstance(values, dict) else getattr(values, name)
         kind, highest = Integral if isinstance(least, int) else Real, float("inf") if most is None else most
-        if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= highest:
+        if isinstance(value, bool) or not isinstance(value, kind) or not least <= float(value) <= highest:
             whole = "a whole number " if kind is Integral else ""
             hint = f"{whole}from {least:g} on" if most is None else f"{whole}from {least:g} to {most:g}"
             raise GpusimError(f"{name} of {said} is {value!r}", hint=hint)
