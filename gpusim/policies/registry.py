@@ -98,8 +98,10 @@ entries, find, get = SHIPPED.entries, SHIPPED.find, SHIPPED.get
 
 
 def versioned(name: str) -> tuple[str, str]:
-    """(policy, version) of "vllm@0.33"; the version is "" where none is named."""
-    name, _, version = name.partition("@")
+    """(policy, version) of "vllm@0.33"; the version is "" where none is named.  PolicyError for an @ without one."""
+    name, said, version = name.partition("@")
+    if said and not version:
+        raise PolicyError(f"'{name}@' names no version", hint=f"write {name}, or {name} with one behind the @")
     return APART.get((name, version), name), version
 
 

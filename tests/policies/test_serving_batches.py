@@ -222,6 +222,7 @@ def test_lpm_lets_one_of_those_that_begin_alike_go_first() -> None:
     ("spec", "limits", "said"),
     [
         ("sglang@0.4", {}, "SGLang 0.4 is not modelled"),
+        ("vllm@", {}, "'vllm@' names no version"),
         ("sglang(schedule_policy=hrrn)", {}, "schedule_policy=hrrn of SGLang is not modelled"),
         ("sglang(radix_eviction_policy=lur)", {}, "is 'lur'"),
         ("sglang(ignore_eos=1,enable_radix_cache=0)", {}, "which is not modelled"),
