@@ -2,6 +2,7 @@
 
     python -m real_sglang_steps FIRST_SEED SEEDS    compare in all families; prints the counts
     python -m real_sglang_steps ahead FIRST_SEED SEEDS
+    python -m real_sglang_steps speed FIRST_SEED SEEDS    steps in a CPU second of both sides, output off, both schedules
     python -m real_sglang_steps record FILE         write the recorded sample; record_ahead: of the overlap schedule
 
 Real are `Scheduler.get_next_batch_to_run` and what it calls, SchedulePolicy, PrefillAdder, ScheduleBatch, Req,
@@ -16,6 +17,7 @@ import json
 import lzma
 import random
 import sys
+import time
 from array import array
 from collections import Counter, deque
 from contextlib import nullcontext
@@ -25,6 +27,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import real_classes
+from step_clock import ready
 
 from gpusim.policies.registry import get
 from gpusim.policies.schedule.parts import sglang_tables as s
@@ -175,7 +178,6 @@ CONTEXT = ("get_parallel", "get_schedule", "get_memory", "get_exec", "get_disagg
 def load() -> Any:
     """The modules of the real classes."""
     import itertools
-    import time
 
     import msgspec  # noqa: F401  # the real classes need it
     import torch
@@ -382,10 +384,31 @@ def compare(first: int, seeds: int, ahead: bool = False) -> Counter[str]:
     return counts
 
 
+def speed(first: int, seeds: int) -> None:
+    """Print a line for each schedule."""
+    modules = load()
+    for ahead in (False, True):
+        drawn = [case(seed, family, ahead) for family in FAMILIES for seed in range(first, first + seeds)]
+        runs = [SimulatedSglang(c) for c in (drawn[0], *drawn)]  # the first one compiles
+        plays = [ready(side.run) for side in runs]
+        plays[0]()
+        began = time.process_time()
+        steps = sum(play_one()[0] for play_one in plays[1:])
+        ours = steps / (time.process_time() - began)
+        real = [RealSglang(modules, c) for c in drawn]
+        began = time.process_time()
+        steps = sum(len(play(side.case, [side])[0]) for side in real)
+        theirs = steps / (time.process_time() - began)
+        print(f"{'ahead' if ahead else 'normal':8s} {ours:12,.0f} {theirs:9,.0f} {ours / theirs:6.0f}", flush=True)
+
+
 if __name__ == "__main__":
     what, *others = sys.argv[1:]
     if what.startswith("record"):
         record(*others, ahead=what == "record_ahead")
+        sys.exit()
+    if what == "speed":
+        speed(*map(int, others))
         sys.exit()
     seeds = others if what == "ahead" else sys.argv[1:]
     for name, many in sorted(compare(*map(int, seeds), ahead=what == "ahead").items()):
