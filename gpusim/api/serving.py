@@ -11,6 +11,7 @@ from gpusim.base.errors import GpusimError
 from gpusim.base.text import join
 from gpusim.base.yaml import find
 from gpusim.programs.serving.requests import at_rate, requests_of
+from gpusim.studies.bounds import check_bounds
 from gpusim.studies.serving.answer import ServingAnswer, answer, objective
 from gpusim.studies.serving.choices import find_gpus, find_tier
 from gpusim.studies.serving.folder import answered
@@ -20,6 +21,7 @@ from gpusim.studies.serving.setup import ServiceSpec, prepare
 
 CHOICES = {"gpus": find_gpus, "kv_tier": find_tier}
 FINDS = ("rate", *CHOICES)
+BOUNDS = {"rate": (0.0, 1e9), "at_once": (0, None), "count": (0, None), "seed": (0, None), "attainment": (0.0, 1.0)}
 
 
 def serve(
@@ -50,6 +52,8 @@ def serve(
     >>> found.metrics()["finished"]
     50
     """
+    numbers = {"rate": rate, "at_once": at_once, "count": count, "seed": seed, "attainment": attainment}
+    check_bounds(numbers, "a service", BOUNDS)
     if find is None:
         find = "rate" if slo and not rate and not at_once else ""
     find = "" if find == "none" else find

@@ -44,16 +44,29 @@ class VerbGroup(TyperGroup):
         except (typer.Exit, typer.Abort):
             raise
         except Exception as error:
-            if os.environ.get("GPUSIM_TRACEBACK") or _is_usage(error):
+            if _is_usage(error):
+                _say(_usage(error, ctx))
+                raise typer.Exit(2) from None
+            if os.environ.get("GPUSIM_TRACEBACK") or _shows_itself(error):
                 raise
             _say(f"internal error: {type(error).__name__}: {error}")
             _say("this is a bug in gpusim: run again with GPUSIM_TRACEBACK=1 for the traceback to report")
             raise typer.Exit(1) from None
 
 
-def _is_usage(error: Exception) -> bool:
-    """An error of the command line itself, which typer shows with the usage."""
+def _shows_itself(error: Exception) -> bool:
+    """What typer ends by itself: help where nothing was asked."""
     return hasattr(error, "exit_code") and hasattr(error, "show")
+
+
+def _is_usage(error: Exception) -> bool:
+    """An error of the command line itself."""
+    return _shows_itself(error) and type(error).__name__ != "NoArgsIsHelpError"
+
+
+def _usage(error: Any, ctx: Any) -> str:
+    """Its sentence, and where the help is."""
+    return f"{error.format_message().rstrip('.')} (`{(getattr(error, 'ctx', None) or ctx).command_path} --help`)"
 
 
 def _say(text: str) -> None:

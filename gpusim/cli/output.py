@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -36,6 +37,18 @@ def emit_question(asked: Any, rows: Sequence[Cells], *, as_json: bool = False) -
     else:
         typer.echo(f"{asked.question}\n")
         emit(rows, columns=list(dict.fromkeys(name for row in rows for name in row)))
+
+
+def emit_points(
+    asked: Any, points: Sequence[Any], out: Path | None, save: Callable[[Any, list[Any], Path], list[Path]], *, as_json: bool
+) -> None:
+    """The same of `studies.questions.QuestionPoint`; with a folder, its rows and figure are saved there."""
+    rows = [point.row() for point in points]
+    emit_question(asked, rows, as_json=as_json)
+    if out is not None:
+        written = save(asked, rows, out)
+        if not as_json:
+            typer.echo(f"\n{out}: {', '.join(path.name for path in written)}")
 
 
 def _plain(value: Any) -> Any:

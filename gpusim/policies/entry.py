@@ -10,6 +10,7 @@ The file is either
       docstring           the help; a line "Source: ..." names the paper
       PARAMS = {"k": 4}   the parameters and their defaults, in the order of the `params` vector (may be missing)
       LIMITS = {"k": 8}   the largest value of parameters that have one (may be missing)
+      UNMODELLED = {"x": "what x does"}   options of the real program that are not parameters here (may be missing)
       NUMBERS = "a.b"     where text is among the defaults: the module, without numba, whose function `numbers(values)` makes
                           the `params` vector of them and raises PolicyError for text that it cannot read
       TRAINED = ("a",)    the programs that it was trained on, of a learned policy (may be missing)
@@ -59,6 +60,7 @@ class Entry:
     numbers: str = ""    # the module that reads parameters which are text
     limits: Mapping[str, Number] = field(default_factory=dict)  # the largest value of a parameter that has one
     aliases: tuple[str, ...] = ()  # former names: accepted wherever its name is, and never listed
+    unmodelled: Mapping[str, str] = field(default_factory=dict)  # option of the real program -> what is not modelled of it
     trained: tuple[str, ...] = ()  # the programs that a learned policy was trained on
     digest: str = ""     # of the target, where it has no file of its own that a run key could name
 
@@ -82,7 +84,7 @@ def read(path: Path, kind: str) -> Entry:
     """The entry of the built-in in `path`, without importing it."""
     tree = ast.parse(path.read_text("utf-8"), str(path))
     name = path.stem
-    values: dict[str, Any] = {"PARAMS": {}, "KNOWS": "past", "NUMBERS": "", "LIMITS": {}, "TRAINED": ()}
+    values: dict[str, Any] = {"PARAMS": {}, "KNOWS": "past", "NUMBERS": "", "LIMITS": {}, "UNMODELLED": {}, "TRAINED": ()}
     for node in tree.body:
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         if isinstance(target, ast.Name) and target.id in values and isinstance(node, ast.Assign | ast.AnnAssign):
@@ -95,7 +97,7 @@ def read(path: Path, kind: str) -> Entry:
     text, source = split_help(ast.get_docstring(tree) or "")
     return Entry(
         name, kind, text, values["PARAMS"], values["KNOWS"], source, where=str(path), numbers=values["NUMBERS"],
-        limits=values["LIMITS"], aliases=aliases, trained=values["TRAINED"],
+        limits=values["LIMITS"], aliases=aliases, unmodelled=values["UNMODELLED"], trained=values["TRAINED"],
     )  # fmt: skip
 
 

@@ -98,8 +98,10 @@ entries, find, get = SHIPPED.entries, SHIPPED.find, SHIPPED.get
 
 
 def versioned(name: str) -> tuple[str, str]:
-    """(policy, version) of "vllm@0.33"; the version is "" where none is named."""
-    name, _, version = name.partition("@")
+    """(policy, version) of "vllm@0.33"; the version is "" where none is named.  PolicyError for an @ without one."""
+    name, said, version = name.partition("@")
+    if said and not version:
+        raise PolicyError(f"'{name}@' names no version", hint=f"write {name}, or {name} with one behind the @")
     return APART.get((name, version), name), version
 
 
@@ -201,6 +203,8 @@ def bind(entry: Entry, given: Mapping[str, object]) -> dict[str, Value]:
         known.setdefault("sample", 0)
     values: dict[str, Value] = dict(known)
     for name, value in given.items():
+        if name in entry.unmodelled:
+            raise PolicyError(f"policy '{entry.name}' does not model {entry.unmodelled[name]}", hint=f"leave out {name}")
         if name not in known:
             hint = suggest(name, known) if known else f"'{entry.name}' has no parameters"
             raise PolicyError(f"policy '{entry.name}' has no parameter '{name}'", hint=hint)

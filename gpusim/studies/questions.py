@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from itertools import product
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BeforeValidator, Field
 
@@ -23,6 +23,20 @@ Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
 Rate = Annotated[float, Field(ge=0)]
 Words = dict[str, tuple[Any, ...]]
+
+
+class OfAxes:
+    """A file with a question; AXES names the field whose own fields are the axes."""
+
+    AXES: ClassVar[str]
+
+    def words(self) -> Words:
+        """What is said, in the order of the fields."""
+        return words_of(getattr(self, self.AXES))
+
+    def axes(self) -> Words:
+        """What of it has several values."""
+        return several(self.words())
 
 
 @dataclass(frozen=True)

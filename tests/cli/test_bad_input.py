@@ -435,3 +435,18 @@ def test_import_and_schema_leave_nothing_where_writing_fails(
     assert os.strerror(number) in refused("import", tmp_path / "x.csv", "-o", tmp_path / "t.npz")
     assert os.strerror(number) in refused("schema", "-o", tmp_path / "s.json")
     assert os.listdir(tmp_path) == ["x.csv"]
+
+
+# --- the command line itself
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("serve", "--block", 0), "Invalid value for '--block'"), (("serve", "--blok", 3), "No such option: --blok"),
+        (("run",), "Missing argument"), (("serv",), "there is no verb 'serv' (did you mean 'serve'?)"),
+    ],
+)
+def test_a_wrong_option_is_one_sentence_that_names_the_help(words: tuple[object, ...], said: str) -> None:
+    told = refused(*words)
+    assert said in told and "--help`)" in told and told.count("\n") == 1

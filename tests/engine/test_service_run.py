@@ -269,3 +269,29 @@ def test_sglang_gives_a_request_up_that_has_no_room_alone_and_goes_on() -> None:
         limits=EngineLimits(blocks=20, block_size=1, max_seqs=8, max_tokens=64, max_len=100),
     ).result()  # fmt: skip
     assert served.made.tolist() == [10, 4]
+
+
+def sglang(options: str, arrival: list[int], output: list[int]) -> Any:
+    """Of an engine with steps of 100 ns, and prompts of 8 tokens."""
+    return serve(
+        request_table(arrival, 8, output), scheduler=f"sglang@0.5({options})", cost=linear_cost(100.0),
+        limits=EngineLimits(blocks=400, block_size=1, max_seqs=8, max_tokens=64, max_len=100),
+    ).result()  # fmt: skip
+
+
+@pytest.mark.hand_worked
+def test_sglang_composes_a_step_while_the_one_before_is_computed() -> None:
+    """The second request comes at 50, when a step of the first has been composed for 100: its prompt is computed from 200 on,
+    not from 100 on, then both make their last tokens."""
+    ahead = sglang("", [0, 50], [3, 2])
+    assert columns(ahead, "first", "ended") == [[100, 300], [400, 400]]
+    alone = sglang("disable_overlap_schedule=1", [0, 50], [3, 2])
+    assert columns(alone, "first", "ended") == [[100, 200], [400, 300]]
+
+
+@pytest.mark.hand_worked
+def test_sglang_wastes_a_row_on_an_output_that_a_token_ends() -> None:
+    """By length the last step is not composed: prompt and one token more are two steps. Of 20 tokens asked for it is."""
+    foreseen, unforeseen = sglang("", [0], [2]), sglang("max_new_tokens=20", [0], [2])
+    assert [each.engines[0].steps for each in (foreseen, unforeseen)] == [2, 3]
+    assert columns(unforeseen, "ended") == [[200]] and unforeseen.makespan_ns == 300

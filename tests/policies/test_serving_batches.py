@@ -15,9 +15,10 @@ from gpusim.base.errors import PolicyError
 from gpusim.policies.registry import get
 from gpusim.policies.schedule.parts import tables as t
 from gpusim.policies.schedule.parts.running import EngineLimits, Running, request_table
-from gpusim.policies.schedule.parts.sglang_tables import FULL, PAGES_FREE
+from gpusim.policies.schedule.parts.sglang_tables import FULL, OVERLAPS, PAGES_FREE, UNDER_WAY
 
 SAMPLES = Path(__file__).parents[1] / "data" / "serving"
+SGLANG = "sglang@0.5(disable_overlap_schedule=1)"
 pytestmark = pytest.mark.hand_worked
 
 
@@ -118,11 +119,13 @@ def test_a_client_that_goes_away_leaves_its_row_to_the_batch() -> None:
 
 @pytest.mark.oracle
 @pytest.mark.slow
-def test_each_step_is_that_of_sglangs_scheduler() -> None:
-    kept = json.loads(lzma.decompress((SAMPLES / "sglang-0.5.23-scheduler.json.xz").read_bytes()))["cases"]
+@pytest.mark.parametrize("ahead", [False, True])
+def test_each_step_is_that_of_sglangs_scheduler(ahead: bool) -> None:
+    file = SAMPLES / f"sglang-0.5.23-{'overlap-' * ahead}scheduler.json.xz"
+    kept = json.loads(lzma.decompress(file.read_bytes()))["cases"]
     assert len(kept) == 2 * len(real_sglang_steps.FAMILIES)
     for recorded in kept:
-        c = real_sglang_steps.case(recorded["seed"], recorded["family"])
+        c = real_sglang_steps.case(recorded["seed"], recorded["family"], ahead)
         told, _ = real_sglang_steps.play(c, [real_sglang_steps.SimulatedSglang(c)])
         assert json.loads(json.dumps(told)) == recorded["steps"], (recorded["family"], recorded["seed"])
 
@@ -131,7 +134,7 @@ def test_each_step_is_that_of_sglangs_scheduler() -> None:
 def test_what_is_prefilled_into_an_empty_batch_does_not_know_that_it_was_full() -> None:
     """Beside request 0 there is no room for request 1, which marks the batch as full: the one that was empty. The next pass
     looks at those that wait again."""
-    run = start("sglang@0.5", [20, 9], [4, 16], limits={"blocks": 40})
+    run = start(SGLANG, [20, 9], [4, 16], limits={"blocks": 40})
     for r in range(2):
         run.arrive(r)
     assert step(run) == [(0, 20, 0)]
@@ -140,7 +143,7 @@ def test_what_is_prefilled_into_an_empty_batch_does_not_know_that_it_was_full() 
 
 
 def test_sglang_prefills_first_and_keeps_a_chunk() -> None:
-    run = start("sglang@0.5", [10, 30], [3, 2], limits={"max_tokens": 16})
+    run = start(SGLANG, [10, 30], [3, 2], limits={"max_tokens": 16})
     for r in range(2):
         run.arrive(r)
     assert step(run) == [(0, 10, 0), (1, 6, 0)]
@@ -157,7 +160,8 @@ def test_sglang_prefills_first_and_keeps_a_chunk() -> None:
 
 
 def test_sglang_without_chunks_computes_a_long_prompt_whole_and_alone() -> None:
-    run = start("sglang@0.5(chunked_prefill=0,max_prefill_tokens=20)", [30, 8, 8, 8], [1] * 4, limits={"max_tokens": 16})
+    spec = "sglang@0.5(disable_overlap_schedule=1,chunked_prefill=0,max_prefill_tokens=20)"
+    run = start(spec, [30, 8, 8, 8], [1] * 4, limits={"max_tokens": 16})
     for r in range(4):
         run.arrive(r)
     assert step(run) == [(0, 30, 0)]
@@ -169,7 +173,7 @@ def test_sglang_without_chunks_computes_a_long_prompt_whole_and_alone() -> None:
 
 def test_sglang_finds_what_another_has_computed() -> None:
     same = {"known": 32, "start": [0, 2, 4], "identity": [7, 8, 7, 9], "piece": 16}
-    run = start("sglang@0.5", [32, 32], [1, 1], **same)
+    run = start(SGLANG, [32, 32], [1, 1], **same)
     run.arrive(0)
     step(run)
     run.over()
@@ -181,7 +185,10 @@ def test_sglang_finds_what_another_has_computed() -> None:
 
 def test_sglang_retracts_the_shortest_output() -> None:
     # 30 pages for prompts of 8 and outputs of 9, of which hardly any is expected: both start, and 30 < 2 * (8 + 8).
-    run = start("sglang@0.5(enable_radix_cache=0,schedule_conservativeness=0.001)", [8, 8], [9, 9], limits={"blocks": 30})
+    run = start(
+        "sglang@0.5(disable_overlap_schedule=1,enable_radix_cache=0,schedule_conservativeness=0.001)", [8, 8], [9, 9],
+        limits={"blocks": 30},
+    )  # fmt: skip
     run.arrive(0)
     assert step(run) == [(0, 8, 0)]
     run.over()
@@ -202,7 +209,8 @@ def test_sglang_retracts_the_shortest_output() -> None:
 
 def test_lpm_lets_one_of_those_that_begin_alike_go_first() -> None:
     alike = {"known": 48, "start": [0, 3, 6, 9], "identity": [1, 2, 3, 1, 2, 4, 5, 6, 7], "piece": 16}
-    run = start("sglang@0.5(schedule_policy=lpm)", [48] * 3, [1] * 3, limits={"max_tokens": 96}, **alike)
+    spec = "sglang@0.5(disable_overlap_schedule=1,schedule_policy=lpm)"
+    run = start(spec, [48] * 3, [1] * 3, limits={"max_tokens": 96}, **alike)
     for r in range(3):
         run.arrive(r)
     assert [r for r, _, _ in step(run)] == [0, 2]
@@ -214,9 +222,14 @@ def test_lpm_lets_one_of_those_that_begin_alike_go_first() -> None:
     ("spec", "limits", "said"),
     [
         ("sglang@0.4", {}, "SGLang 0.4 is not modelled"),
+        ("vllm@", {}, "'vllm@' names no version"),
         ("sglang(schedule_policy=hrrn)", {}, "schedule_policy=hrrn of SGLang is not modelled"),
         ("sglang(radix_eviction_policy=lur)", {}, "is 'lur'"),
         ("sglang(ignore_eos=1,enable_radix_cache=0)", {}, "which is not modelled"),
+        ("sglang(speculative_algorithm=EAGLE)", {}, "does not model speculation .leave out speculative_algorithm"),
+        ("sglang(enable_hierarchical_cache=1)", {}, "does not model HiCache's pool in host memory"),
+        ("vllm(num_speculative_tokens=3)", {}, "policy 'vllm' does not model speculation"),
+        ("vllm(sliding_window=4096)", {}, "does not model attention within a window"),
         ("sglang", {"block_size": 64, "max_tokens": 32}, "is less than a page"),
         ("static", {"blocks": 5, "block_size": 16}, "needs 7 KV blocks"),
         ("dynamic_batching(preferred_batch_size=16)", {}, "a batch of 16 is preferred"),
@@ -242,6 +255,7 @@ SPECS = [
     "sglang@0.5", "sglang@0.5(schedule_policy=lpm)", "sglang@0.5(schedule_policy=lof,radix_eviction_policy=slru)",
     "sglang@0.5(enable_radix_cache=0)", "sglang@0.5(ignore_eos=1,radix_eviction_policy=tlru,tlru_threshold=50)",
     "sglang@0.5(match_all_waiting=1,radix_eviction_policy=priority)", "sglang@0.5(schedule_conservativeness=0.3)",
+    "sglang@0.5(max_new_tokens=90,schedule_conservativeness=0.1)", SGLANG,
 ]  # fmt: skip
 
 
@@ -264,9 +278,11 @@ def test_every_page_of_sglang_is_somewhere_and_every_request_ends(spec: str, pag
     for r in range(60):
         run.arrive(r)
     own, tree = run.tables[0].tables, run.tables[1].tables
-    steps = 0
-    while run.compose():
-        run.over()
+    steps = under_way = 0
+    while run.compose() or under_way:
+        if under_way or not own.option[OVERLAPS]:  # of two steps the older one is over
+            run.over()
+        under_way = own.word[UNDER_WAY]
         steps += 1
         held = int((own.held - own.kept)[own.slot >= 0].sum()) * page
         cached = int(tree.tree["evictable"][0] + tree.tree["protected"][0])

@@ -194,6 +194,7 @@ def test_from_python_with_a_policy_of_ones_own(tmp_path: Path) -> None:
         ({"like": "fidler"}, "there is no system 'fidler'"),
         ({"start": "warm"}, "there is no start 'warm'"),
         ({"batch": 0}, "a batch of 0"),
+        ({"cache": "4 each"}, "'4 each' is no room for experts (fit, 64, 4 a layer"),
         ({"caches": "fit"}, "a cache of experts has no 'caches'"),
         ({"batch": 64, "routing": "drawn(sequences=64, prompt=8000)"}, "leaves no room for experts on rtx-a5000"),
         ({"routing": "nowhere.txt"}, "there is no file of a routing 'nowhere.txt'"),

@@ -209,6 +209,48 @@ def test_a_rejection_tells_the_longest_sequence(words: tuple[Any, ...], told: st
     assert f"1 request was rejected: the prompt leaves no room for an output within the longest sequence ({told}" in done.stdout
 
 
+EMPTY = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,374,4\n"
+EMPTY += "2023-11-16 18:15:47,0,9\n2023-11-16 18:15:48,80,5\n"
+
+
+@pytest.mark.parametrize("engine", ["vllm@0.33", "vllm@0.9", "sglang@0.5", "static"])
+def test_an_empty_prompt_of_a_file_is_rejected_and_counted(tmp_path: Path, engine: str) -> None:
+    file = tmp_path / "requests.csv"
+    file.write_text(EMPTY, encoding="utf-8")
+    found = serve("llama-8b", "h100-sxm-80gb", str(file), engine=engine)
+    numbers, served = found.metrics(), found.served
+    assert (numbers["finished"], numbers["rejected"]) == (2, 1)
+    assert [served.reasons[why] for why in served.refused] == ["", "the prompt is empty", ""]
+
+
+def test_an_empty_prompt_with_tiers_below_is_rejected(tmp_path: Path) -> None:
+    file = tmp_path / "requests.jsonl"
+    rows = ((0, 0, []), (1, 600, [1, 2]))
+    lines = (f'{{"timestamp": {at}, "input_length": {n}, "output_length": 3, "hash_ids": {ids}}}\n' for at, n, ids in rows)
+    file.write_text("".join(lines), encoding="utf-8")
+    for tier in ("host(10 GB)", "host(10 GB, lmcache_lru)"):
+        numbers = serve("llama-8b", "h100-sxm-80gb", str(file), tiers=tier).metrics()
+        assert (numbers["finished"], numbers["rejected"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"block": 0}, "block of a service is 0 .a whole number from 1 on"),
+        ({"max_seqs": 2.5}, "max_seqs of a service is 2.5"),
+        ({"prefill": -1}, "prefill of a service is -1"),
+        ({"memory": 1.5}, "memory of a service is 1.5 .from 0.01 to 1"),
+        ({"rate": float("nan")}, "rate of a service is nan"),
+        ({"block": 10**8}, "has room for 4[0-9]{2},[0-9]{3} tokens of keys and values, less than two blocks of 100,000,000"),
+        ({"requests": "drawn(prompt=10"}, "has no closing parenthesis .write drawn.prompt=...."),
+        ({"requests": "drwn(prompt=10)"}, "no requests are drawn by 'drwn' .did you mean 'drawn'"),
+    ],
+)
+def test_words_out_of_bounds_are_refused(words: dict[str, Any], said: str) -> None:
+    with pytest.raises(GpusimError, match=said):
+        serve(**({"model": "llama-8b", "machine": "h100-sxm-80gb", "requests": DRAWN} | words))
+
+
 def test_a_scheduler_of_ones_own_serves(tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(

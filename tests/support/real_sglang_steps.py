@@ -1,11 +1,14 @@
 """SGLang's own scheduler (0.5.23, on CPU torch) beside this project's, step by step; in a process of its own.
 
     python -m real_sglang_steps FIRST_SEED SEEDS    compare in all families; prints the counts
-    python -m real_sglang_steps record FILE         write the recorded sample
+    python -m real_sglang_steps ahead FIRST_SEED SEEDS
+    python -m real_sglang_steps speed FIRST_SEED SEEDS    steps in a CPU second of both sides, output off, both schedules
+    python -m real_sglang_steps record FILE         write the recorded sample; record_ahead: of the overlap schedule
 
 Real are `Scheduler.get_next_batch_to_run` and what it calls, SchedulePolicy, PrefillAdder, ScheduleBatch, Req,
 NewTokenRatioTracker, the pools of requests and of tokens (pages of one token) and UnifiedRadixCache.  A forward pass is a token
-for each request; the loop is `event_loop_normal`, in which a step is scheduled when the one before is over.
+for each request; the loop is `event_loop_normal`, in which a step is scheduled when the one before is over, or, `ahead`,
+`event_loop_overlap`, in which the result of a step is processed when the next one has been scheduled.
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ import json
 import lzma
 import random
 import sys
+import time
 from array import array
-from collections import Counter
+from collections import Counter, deque
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +27,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import real_classes
+from step_clock import ready
 
 from gpusim.policies.registry import get
 from gpusim.policies.schedule.parts import sglang_tables as s
@@ -48,9 +53,11 @@ class SglangCase:
     conservative: float
     ignore_eos: bool
     requests: list[tuple[int, list[int], int]] = field(default_factory=list)
+    ahead: bool = False  # the overlap schedule
+    asked: int = 0  # tokens that requests ask for, of which a token may end them before; 0: as many as they make
 
 
-def case(seed: int, family: str) -> SglangCase:
+def case(seed: int, family: str, ahead: bool = False) -> SglangCase:
     """One case of a family; the same for the same seed."""
     draw = random.Random(f"{family} {seed}")
     longest = draw.choice((32, 64, 160))
@@ -72,6 +79,8 @@ def case(seed: int, family: str) -> SglangCase:
         shared = draw.randrange(size + 1) if draw.random() < (0.8 if "prefix" in family else 0.3) else 0
         prompt = draw.choice(stems)[:shared] + [100 + 100 * i + k % 100 for k in range(size - shared)]
         c.requests.append((step, prompt, draw.randrange(1, longest - size - 8)))
+    if ahead:
+        c.ahead, c.asked = True, 0 if c.ignore_eos else draw.choice((0, 0, 20, 100))
     return c
 
 
@@ -84,6 +93,7 @@ class SimulatedSglang:
     """This project's scheduler."""
 
     def __init__(self, c: SglangCase) -> None:
+        self.case = c
         names: dict[tuple[int, ...], int] = {}
         start, identity, known = [0], [], []
         for r, (_, prompt, output) in enumerate(c.requests):
@@ -100,7 +110,7 @@ class SimulatedSglang:
         spec = (
             f"sglang@0.5(schedule_policy={c.order},schedule_conservativeness={c.conservative},"
             f"chunked_prefill={int(c.chunk > 0)},max_prefill_tokens={c.prefill},"
-            f"ignore_eos={int(c.ignore_eos)})"
+            f"ignore_eos={int(c.ignore_eos)},disable_overlap_schedule={int(not c.ahead)},max_new_tokens={c.asked})"
         )
         limits = EngineLimits(c.tokens, 1, c.seqs, c.chunk or 10**6, c.longest + 8)
         self.run = get("schedule", spec).start(table, limits)
@@ -118,11 +128,12 @@ class SimulatedSglang:
         return line
 
     def step(self) -> tuple[Any, ...]:
+        under_way = self.own.word[s.UNDER_WAY]
         rows = self.run.compose()
         made = self.run.step
         computed = sorted(zip(made.who[:rows].tolist(), made.tokens[:rows].tolist(), made.before[:rows].tolist(), strict=True))
         gone = sorted(made.ended[: made.word[t.N_ENDED]].tolist())
-        ended = sorted(made.ended[: self.run.over()].tolist()) if rows else []
+        ended = made.ended[: self.run.over()].tolist() if under_way or (rows and not self.case.ahead) else []
         room = int(self.own.word[s.PAGES_FREE])
         return (computed, self.waiting(), sorted(gone + ended), room, round(float(self.own.share[s.RATIO]), 9))
 
@@ -167,7 +178,6 @@ CONTEXT = ("get_parallel", "get_schedule", "get_memory", "get_exec", "get_disagg
 def load() -> Any:
     """The modules of the real classes."""
     import itertools
-    import time
 
     import msgspec  # noqa: F401  # the real classes need it
     import torch
@@ -252,8 +262,9 @@ class RealSglang:
             "new_token_ratio_tracker": m.ratio.NewTokenRatioTracker.from_config(), "max_prefill_tokens": c.prefill,
             "chunked_prefill_size": c.chunk or None, "page_size": 1, "tree_cache": self.tree, "max_running_requests": c.seqs,
             "token_to_kv_pool_allocator": self.tokens, "req_to_token_pool": self.pool, "prefill_delayer": None,
-            "min_free_slots_delayer": None, "dynamic_chunk_sizer": None, "truncation_align_size": None, "enable_overlap": False,
-            "enable_skip_finishing_decode": False, "result_queue": [], "enable_lora": False, "enable_hicache_storage": False,
+            "min_free_slots_delayer": None, "dynamic_chunk_sizer": None, "truncation_align_size": None,
+            "enable_overlap": c.ahead, "enable_skip_finishing_decode": c.ahead, "result_queue": deque(), "enable_lora": False,
+            "enable_hicache_storage": False,
             "_pending_chunked_abort_req": None, "priority_scheduling_preemption_threshold": 0,
             "enable_priority_preemption": False,
             "is_hybrid_swa": False, "decode_offload_manager": None, "require_mlp_sync": False, "processed_tokens_counter": 0,
@@ -274,8 +285,10 @@ class RealSglang:
         self.scheduler.waiting_queue.append(req)
 
     def arrive(self, r: int) -> None:
-        _, prompt, output = self.case.requests[r]
-        sampling = self.m.sampling.SamplingParams(max_new_tokens=output, ignore_eos=self.case.ignore_eos)
+        c, (_, prompt, output) = self.case, self.case.requests[r]
+        most = min(max(c.asked, output), min(c.longest + 8, c.tokens) - 2 - len(prompt))
+        ends = [token(r, output - 1)] if c.asked else None
+        sampling = self.m.sampling.SamplingParams(max_new_tokens=most, ignore_eos=c.ignore_eos, stop_token_ids=ends)
         sampling.stop_strs, sampling.stop_regex_strs = [], []
         req = self.m.batch.Req(str(r), "", array("q", prompt), sampling, vocab_size=10**9)
         self.live[str(r)] = req
@@ -285,25 +298,33 @@ class RealSglang:
         scheduler, self.gone = self.scheduler, []
         plan = scheduler.get_next_batch_to_run(running_batch=scheduler.running_batch, last_batch=scheduler.last_batch)
         scheduler.running_batch, batch = plan.running_batch, plan.batch_to_run
-        computed = self._over(batch) if batch else []
-        if not batch and not scheduler.waiting_queue and scheduler.running_batch.is_empty():
+        computed = self._rows(batch) if batch else []
+        if batch:
+            scheduler.result_queue.append((SimpleNamespace(reqs=list(batch.reqs), forward_mode=batch.forward_mode), computed))
+        if (batch and not self.case.ahead) or (self.case.ahead and scheduler.last_batch):
+            self._over(*scheduler.result_queue.popleft())
+        elif not batch and not scheduler.waiting_queue and scheduler.running_batch.is_empty():
             scheduler.new_token_ratio_tracker.reset()
         scheduler.last_batch = batch
         waiting = [int(q.rid) for q in scheduler.waiting_queue]
         ratio = round(float(scheduler.new_token_ratio_tracker.current), 9)
         return (sorted(computed), waiting, sorted(map(int, self.gone)), int(self.tokens.available_size()), ratio)
 
-    def _over(self, batch: Any) -> list[tuple[int, int, int]]:
+    def _rows(self, batch: Any) -> list[tuple[int, int, int]]:
+        """(request, tokens, tokens before) of each row of a step that begins."""
+        if batch.forward_mode == self.m.batch.ForwardMode.EXTEND:
+            return [(int(req.rid), req.extend_len, req.prefix_len) for req in batch.reqs]
+        return [(int(req.rid), 1, req.kv.kv_committed_len - 1) for req in batch.reqs]
+
+    def _over(self, batch: Any, rows: list[tuple[int, int, int]]) -> None:
         """Requests of the step make a token, as the real code has it when it processes a result."""
-        computed, prefills = [], batch.forward_mode == self.m.batch.ForwardMode.EXTEND
-        for req in list(batch.reqs):
-            if prefills:
-                computed.append((int(req.rid), req.extend_len, req.prefix_len))
-                if req.inflight_middle_chunks > 0:
-                    req.inflight_middle_chunks -= 1
-                    continue
-            else:
-                computed.append((int(req.rid), 1, len(req.origin_input_ids) + len(req.output_ids) - 1))
+        prefills = batch.forward_mode == self.m.batch.ForwardMode.EXTEND
+        for req, _ in zip(batch.reqs, rows, strict=True):
+            if req.is_retracted or req.finished():
+                continue
+            if prefills and req.inflight_middle_chunks > 0:
+                req.inflight_middle_chunks -= 1
+                continue
             req.output_ids.append(token(int(req.rid), len(req.output_ids)))
             req.update_finish_state()
             if req.finished():
@@ -311,7 +332,6 @@ class RealSglang:
                 self.m.common.release_kv_cache(req, self.tree, checkpoint=True)
             elif prefills:
                 self.m.common.checkpoint_kv_cache(req, self.tree)
-        return computed
 
 
 def play(c: SglangCase, sides: list[Any]) -> tuple[list[tuple[Any, ...]], str]:
@@ -333,37 +353,63 @@ def play(c: SglangCase, sides: list[Any]) -> tuple[list[tuple[Any, ...]], str]:
     return told, ""
 
 
-def record(file: str) -> None:
+def record(file: str, ahead: bool = False) -> None:
     """The real scheduler's steps of a sample."""
     modules, kept = load(), []
     for family in FAMILIES:
         for seed in SAMPLE:
-            c = case(seed, family)
+            c = case(seed, family, ahead)
             kept.append({"family": family, "seed": seed, "steps": play(c, [RealSglang(modules, c)])[0]})
     text = json.dumps({"of": RELEASE, "cases": kept}, separators=(",", ":"))
     Path(file).write_bytes(lzma.compress(text.encode(), preset=9))
 
 
-def compare(first: int, seeds: int) -> Counter[str]:
+def compare(first: int, seeds: int, ahead: bool = False) -> Counter[str]:
     """Steps by family, and differences; a case ends at its first."""
     counts, modules = Counter[str](), load()
     for family in FAMILIES:
         for seed in range(first, first + seeds):
-            c = case(seed, family)
+            c = case(seed, family, ahead)
             sides = [SimulatedSglang(c), RealSglang(modules, c)]
             told, differs = play(c, sides)
             if differs:
                 counts["differences"] += 1
                 print("differs", family, seed, differs, flush=True)
             counts["steps"] += len(told)
+            counts["rows of requests that have ended"] += sum(
+                len({r for r, *_ in rows} & set(gone)) for rows, _, gone, *_ in told if ahead
+            )
             counts[f"{family}: steps"] += len(told)
             counts[f"{family}: retracted"] += int(sides[0].run.step.word[t.PREEMPTIONS])
     return counts
 
 
+def speed(first: int, seeds: int) -> None:
+    """Print a line for each schedule."""
+    modules = load()
+    for ahead in (False, True):
+        drawn = [case(seed, family, ahead) for family in FAMILIES for seed in range(first, first + seeds)]
+        runs = [SimulatedSglang(c) for c in (drawn[0], *drawn)]  # the first one compiles
+        plays = [ready(side.run) for side in runs]
+        plays[0]()
+        began = time.process_time()
+        steps = sum(play_one()[0] for play_one in plays[1:])
+        ours = steps / (time.process_time() - began)
+        real = [RealSglang(modules, c) for c in drawn]
+        began = time.process_time()
+        steps = sum(len(play(side.case, [side])[0]) for side in real)
+        theirs = steps / (time.process_time() - began)
+        print(f"{'ahead' if ahead else 'normal':8s} {ours:12,.0f} {theirs:9,.0f} {ours / theirs:6.0f}", flush=True)
+
+
 if __name__ == "__main__":
-    if sys.argv[1] == "record":
-        record(sys.argv[2])
+    what, *others = sys.argv[1:]
+    if what.startswith("record"):
+        record(*others, ahead=what == "record_ahead")
         sys.exit()
-    for name, many in sorted(compare(*map(int, sys.argv[1:])).items()):
+    if what == "speed":
+        speed(*map(int, others))
+        sys.exit()
+    seeds = others if what == "ahead" else sys.argv[1:]
+    for name, many in sorted(compare(*map(int, seeds), ahead=what == "ahead").items()):
         print(f"{many:>9} {name}")

@@ -3,6 +3,7 @@
     python -m vllm_compare compare RELEASE STEPS SEED     so many steps in which a request ran
     python -m vllm_compare record RELEASE CASES SEED      the sample in tests/data/serving
     python -m vllm_compare ahead STEPS SEED               the same of asynchronous scheduling, its default, with 0.33.0
+    python -m vllm_compare ahead_of FAMILY CASES SEED     so many cases of a family of that: those of `vllm_branches ahead`
     python -m vllm_compare record_ahead CASES SEED
 
 RELEASE is vllm-0.11.0 or vllm-0.33.0, found by `real_classes`; PYTHONPATH names the checkout and tests/support.
@@ -148,6 +149,10 @@ def main(arguments: list[str]) -> None:
                 print(found.text())
                 sys.exit(bool(found.different))
             record(AHEAD, sample_of(AHEAD, "async-scheduler"), int(count), int(seed), ahead=True)
+        case ["ahead_of", family, count, seed]:
+            found = compare(AHEAD, cases(int(count), int(seed), (family,), ahead=True), ENDLESS)
+            print(found.text())
+            sys.exit(bool(found.different))
         case _:
             sys.exit(__doc__)
 

@@ -58,9 +58,12 @@ held out and scored once, after the code was done. No number is fitted to a run.
 
 What the visible half shows: on H100s and H200s the tables carry whole runs. On B200s the published engine fuses all-reduces
 with norms and captures graphs of decode steps only, which the tables do not have, and its TTFT is longer than its kernels
-explain. With 32 requests of 8,192 tokens on two H100s the published TTFT is that of an engine without room for them all; the
-simulated one has room. All-reduces of one version on eight H200s took twice as long as in any other, which runs do not show:
-the median of versions counts since then.
+explain: with prompts of 1,024 tokens by 39 to 43 ms in the median of 4 or 8 requests at once, by 64 to 75 ms of 16 to 64, and
+as much on one GPU (42 ms) as on two (39) or eight (70), where a prompt's kernels take a fraction of the time. On two to eight
+H100s and H200s the same difference is -16 to +2 ms. So it is time beside the kernels, in each step with a prompt; what it is
+the source does not say. With 32 requests of 8,192 tokens on two H100s the published TTFT is that of an engine without room for
+them all; the simulated one has room. All-reduces of one version on eight H200s took twice as long as in
+any other, which runs do not show: the median of versions counts since then.
 """
 
 

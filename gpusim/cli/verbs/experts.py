@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpusim.base.errors import GpusimError
+from gpusim.cli.asked import needed
 from gpusim.cli.options import Json, Use, output
-from gpusim.cli.output import emit, emit_json
+from gpusim.cli.output import emit, emit_json, emit_points
 
 if TYPE_CHECKING:
     from gpusim.studies.experts.setup import ExpertAnswer
@@ -49,9 +49,7 @@ def verb(
     if question:
         answer_question(question, out, json=json)
         return
-    for name, value in (("model", model), ("machine", machine)):
-        if not value:
-            raise GpusimError(f"a run of experts needs --{name}, or a file that asks a question", hint="gpusim experts --help")
+    needed("a run of experts needs", "experts", model=model, machine=machine)
     from gpusim.api.experts import experts
 
     given: dict[str, Any] = {
@@ -76,19 +74,12 @@ def answer_question(word: str, out: Path | None, *, json: bool = False) -> None:
     """Print a row for each combination of a question; keep them in a folder, with a figure."""
     from gpusim.api.experts import expert_question
 
-    asked, points = expert_question(word)
-    rows = [point.row() for point in points]
-    if json:
-        emit_json({"question": asked.question, "rows": rows})
-    else:
-        typer.echo(f"{asked.question}\n")
-        emit(rows, columns=list(dict.fromkeys(name for row in rows for name in row)))
-    if out is not None:
+    def save(*given: Any) -> list[Path]:
         from gpusim.show.experts import save_rows_and_figure
 
-        written = save_rows_and_figure(asked, rows, out)
-        if not json:
-            typer.echo(f"\n{out}: {', '.join(path.name for path in written)}")
+        return save_rows_and_figure(*given)
+
+    emit_points(*expert_question(word), out, save, as_json=json)
 
 
 def _show(found: list[ExpertAnswer]) -> None:

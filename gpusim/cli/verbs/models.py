@@ -15,7 +15,7 @@ import typer
 
 from gpusim.cli.asked import needed
 from gpusim.cli.options import Json, Use, output
-from gpusim.cli.output import emit, emit_json, emit_question
+from gpusim.cli.output import emit, emit_json, emit_points
 
 if TYPE_CHECKING:
     from gpusim.studies.models.answer import ModelsAnswer
@@ -77,15 +77,12 @@ def answer_question(word: str, out: Path | None, *, json: bool = False) -> None:
     """Print a row for each combination of a question; keep them in a folder, with a figure."""
     from gpusim.api.models import models_question
 
-    asked, points = models_question(word)
-    rows = [point.row() for point in points]
-    emit_question(asked, rows, as_json=json)
-    if out is not None:
+    def save(*given: Any) -> list[Path]:
         from gpusim.show.models import save_rows_and_figure
 
-        written = save_rows_and_figure(asked, rows, out)
-        if not json:
-            typer.echo(f"\n{out}: {', '.join(path.name for path in written)}")
+        return save_rows_and_figure(*given)
+
+    emit_points(*models_question(word), out, save, as_json=json)
 
 
 def _show(found: ModelsAnswer) -> None:

@@ -2,9 +2,8 @@
 
 Requests that wait are prefilled first, in chunks, as long as the tokens that running requests may still make find room; a step
 is either a prefill or a token for each running request.  Where these find no page, unused prefixes are evicted, then requests
-retract: those with the shortest outputs wait and are computed again.  The radix cache is compared with the real classes; the
-scheduler is as read.  Not modelled are scheduling ahead of the step at hand, mixed chunks, priorities, speculation, sliding
-windows, LoRA.
+retract: those with the shortest outputs wait and are computed again.  Not modelled are mixed chunks, priorities, speculation,
+sliding windows, LoRA, HiCache.
 
 version  0.5
 schedule_policy  fcfs, lpm (longest prefix first; fcfs above 128 waiting) or lof (longest output first)
@@ -16,27 +15,31 @@ enable_radix_cache  0: nothing is shared
 max_new_tokens  that requests ask for; 0: as many as they will make
 ignore_eos  1: room is kept for all tokens that a running request may make
 match_all_waiting  1: each pass makes the prefixes of all waiting requests recent, as the tree in Rust; 0: as the tree in Python
+disable_overlap_schedule  1: a step is composed when the one before is over; 0: while it is computed
 tlru_threshold  of tlru: tokens that may be prefilled in time
 tlru_next_prompt_estimate  of tlru: tokens that a next prompt adds
 
-Source: sglang 0.5.23, srt/managers and srt/mem_cache (Apache-2.0), rules in own words.
+Source: sglang 0.5.23, srt/managers and srt/mem_cache (Apache-2.0), rules in own words, compared step by step.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from gpusim.base.compiled import Placed, kernel
+from gpusim.base.compiled import Placed, kernel, outlined
 from gpusim.base.errors import PolicyError
 from gpusim.base.tables import filled
 from gpusim.policies.compiled import F64, verb
 from gpusim.policies.schedule.parts import sglang_options as given
 from gpusim.policies.schedule.parts import sglang_tables as s
 from gpusim.policies.schedule.parts import tables as t
+from gpusim.policies.schedule.parts.arriving import note_arrival
 from gpusim.policies.schedule.parts.radix_tables import POLICIES, RADIX, ROOT, RadixTree, radix_at, radix_tree
 from gpusim.policies.schedule.parts.running import EngineLimits, InCommon
-from gpusim.policies.schedule.parts.sglang_pages import checkpoint, release
-from gpusim.policies.schedule.parts.sglang_step import allowed, decode, join_line, most_tokens, prefill
+from gpusim.policies.schedule.parts.sglang_ahead import join_batch, land, set_out
+from gpusim.policies.schedule.parts.sglang_lengths import makes_its_last, most_tokens
+from gpusim.policies.schedule.parts.sglang_pages import checkpoint, finish
+from gpusim.policies.schedule.parts.sglang_step import decode, join_line, prefill
 from gpusim.policies.schedule.parts.sglang_tables import SGLANG, SglangTables, sglang_at
 from gpusim.policies.schedule.parts.tables import VERB, RequestTable, StepTable, requests_at, step_at
 from gpusim.policies.schedule.parts.vllm_blocks import length
@@ -47,6 +50,12 @@ PARAMS = {
     "version": "0.5", "schedule_policy": "fcfs", "radix_eviction_policy": "lru", "schedule_conservativeness": 1.0,
     "chunked_prefill": 1, "max_prefill_tokens": 16384, "enable_radix_cache": 1, "max_new_tokens": 0, "ignore_eos": 0,
     "match_all_waiting": 0, "tlru_threshold": 0, "tlru_next_prompt_estimate": 0,
+    "disable_overlap_schedule": 0,
+}  # fmt: skip
+UNMODELLED = {
+    "speculative_algorithm": "speculation", "enable_hierarchical_cache": "HiCache's pool in host memory",
+    "enable_mixed_chunk": "chunks beside tokens of running requests", "enable_priority_scheduling": "priorities",
+    "enable_lora": "adapters",
 }  # fmt: skip
 MARGIN = 5  # tokens of the longest sequence that a prompt may not reach into
 
@@ -66,7 +75,7 @@ def state(shared: InCommon, limits: EngineLimits, params: F64) -> list[Placed]:
     queue = Placed(waiting_table(n, False), WAITING_TABLE)
     width = -(-min(limits.max_len, pages * limits.block_size) // limits.block_size) + 1
     lengths = {"seqs": seqs, "requests": n, "slots": seqs + 1, "pages": pages, "pages of a request": width,
-               "line": max(seqs + 1, 129)}  # fmt: skip
+               "line": max(seqs + 1, 129), "flights": 2 * seqs}  # fmt: skip
     own = filled(SglangTables, lengths)
     own.at[:] = shared.requests_at, shared.step_at, tree.address, queue.address
     own.option[:] = _options(shared, limits, params)
@@ -77,6 +86,7 @@ def state(shared: InCommon, limits: EngineLimits, params: F64) -> list[Placed]:
     least = min(0.14 * first, 1.0)
     own.share[:] = first, first, least, (first - least) / 600, 0.0
     shared.step.word[t.FREE] = shared.step.word[t.BLOCKS] = pages
+    shared.step.word[t.AHEAD] = own.option[s.OVERLAPS]
     return [Placed(own, SGLANG), tree, queue]
 
 
@@ -87,6 +97,7 @@ def _options(shared: InCommon, limits: EngineLimits, params: F64) -> list[int]:
         int(params[given.P_MAX_PREFILL]), int(params[given.P_CACHING]), int(params[given.P_MAX_NEW]),
         int(params[given.P_IGNORE_EOS]),
         int(params[given.P_MATCH_ALL]), int(POLICIES[int(params[given.P_EVICTION])] == "lru"),
+        1 - int(params[given.P_NO_OVERLAP]),
     ]  # fmt: skip
 
 
@@ -99,14 +110,9 @@ def arrive(at: int, r: int, now: int) -> int:
         reason = t.EMPTY
     elif requests.prompt[r] >= most_tokens(own) - MARGIN:
         reason = t.LONG_PROMPT if most_tokens(own) == own.option[s.MAX_LEN] - 1 else t.NO_ROOM
-    if reason:
-        step.status[r] = t.REJECTED
-        step.word[t.REFUSED] += 1
-        return reason
-    step.status[r] = t.WAITING
-    step.word[t.N_WAITING] += 1
-    join_line(own, requests, queue, r)
-    return 0
+    if note_arrival(step, r, reason) == 0:
+        join_line(own, requests, queue, r)
+    return reason
 
 
 @verb(VERB)
@@ -118,6 +124,8 @@ def compose(at: int, r: int, now: int) -> int:
         step.word[word] = 0
     if own.word[s.CHUNKED] != NONE:
         checkpoint(own, requests, step, tree, own.word[s.CHUNKED], step.computed[own.word[s.CHUNKED]])
+    if own.option[s.OVERLAPS]:
+        join_batch(own, step)
     rows = prefill(own, requests, step, tree, queue)
     own.word[s.PREFILLS] = rows
     if rows == 0:
@@ -127,14 +135,15 @@ def compose(at: int, r: int, now: int) -> int:
         total += step.tokens[row]
     step.word[t.N_TOKENS] = total
     step.word[t.STEPS] += 1
+    if rows and own.option[s.OVERLAPS]:
+        set_out(own, requests, step)
     count(own, step, tree)
     return rows
 
 
 @kernel
 def count(own: SglangTables, step: StepTable, tree: RadixTree) -> None:
-    """How many requests run, and how many pages are free, those of unused prefixes among them."""
-    step.word[t.N_RUNNING] = own.word[s.BATCH] + own.word[s.PREFILLS]
+    """How many pages are free, those of unused prefixes among them."""
     step.word[t.FREE] = own.word[s.PAGES_FREE] + tree.tree[0].evictable // own.option[s.PAGE]
 
 
@@ -142,6 +151,15 @@ def count(own: SglangTables, step: StepTable, tree: RadixTree) -> None:
 def over(at: int, r: int, now: int) -> int:
     own = sglang_at(at)
     requests, step, tree = requests_at(own.at[s.TO_REQUESTS]), step_at(own.at[s.TO_STEP]), radix_at(own.at[s.TO_TREE])
+    ended = land(own, requests, step, tree) if own.option[s.OVERLAPS] else end_rows(own, requests, step, tree)
+    count(own, step, tree)
+    step.word[t.N_ENDED] = ended
+    return ended
+
+
+@outlined
+def end_rows(own: SglangTables, requests: RequestTable, step: StepTable, tree: RadixTree) -> int:
+    """The rows of the step at hand are computed; how many requests have ended."""
     prefills = own.word[s.PREFILLS] > 0
     batch = own.word[s.BATCH] if prefills else 0
     ended = 0
@@ -153,8 +171,7 @@ def over(at: int, r: int, now: int) -> int:
         if step.computed[who] < length(requests, step, who):
             own.word[s.FULL] = 0  # its chunk can be found from the next pass on
             continue
-        step.made[who] += 1
-        if step.made[who] >= min(requests.output[who], allowed(own, requests, who)):
+        if makes_its_last(own, requests, step, who):
             finish(own, requests, step, tree, who, t.FINISHED)
             step.ended[ended] = who
             ended += 1
@@ -166,19 +183,7 @@ def over(at: int, r: int, now: int) -> int:
     own.word[s.BATCH], own.word[s.PREFILLS] = batch, 0
     if ended:
         own.word[s.FULL] = 0
-    count(own, step, tree)
-    step.word[t.N_RUNNING] += int(own.word[s.CHUNKED] != NONE)
-    step.word[t.N_ENDED] = ended
     return ended
-
-
-@kernel
-def finish(own: SglangTables, requests: RequestTable, step: StepTable, tree: RadixTree, r: int, status: int) -> None:
-    """The request is over: what it has computed stays in the tree, and its other pages are free."""
-    if own.slot[r] >= 0:
-        checkpoint(own, requests, step, tree, r, step.computed[r])
-    release(own, tree, r)
-    step.status[r] = status
 
 
 @verb(VERB)
@@ -188,6 +193,9 @@ def leave(at: int, r: int, now: int) -> int:
     if step.status[r] > t.SWAPPED:
         return 0
     if step.status[r] == t.RUNNING:
+        if own.option[s.OVERLAPS] and own.word[s.CHUNKED] != r:
+            own.gone[r] = 1  # it ends with its next token
+            return 0
         if own.word[s.CHUNKED] == r:
             own.word[s.CHUNKED] = NONE
         else:

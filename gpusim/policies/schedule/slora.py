@@ -21,6 +21,7 @@ from gpusim.base.tables import filled
 from gpusim.policies.compiled import F64, verb
 from gpusim.policies.schedule.parts import slora_tables as s
 from gpusim.policies.schedule.parts import tables as t
+from gpusim.policies.schedule.parts.arriving import misfit, note_arrival
 from gpusim.policies.schedule.parts.running import EngineLimits, InCommon
 from gpusim.policies.schedule.parts.slora_step import end_rows, next_step, tell_room
 from gpusim.policies.schedule.parts.slora_tables import SLORA, SloraTables, slora_at
@@ -60,23 +61,13 @@ def state(shared: InCommon, limits: EngineLimits, params: F64) -> list[Placed]:
 def arrive(at: int, r: int, now: int) -> int:
     own = slora_at(at)
     requests, step, queue = requests_at(own.at[s.TO_REQUESTS]), step_at(own.at[s.TO_STEP]), waiting_at(own.at[s.TO_QUEUE])
-    prompt, whole, reason = requests.prompt[r], requests.prompt[r] + requests.output[r], 0
-    if prompt < 1:
-        reason = t.EMPTY
-    elif prompt >= own.option[s.MAX_LEN]:
-        reason = t.LONG_PROMPT
-    elif whole > own.option[s.MAX_LEN]:
-        reason = t.LONG_OUTPUT
-    elif whole >= own.option[s.CELLS] - (own.option[s.EACH] if requests.adapter[r] else 0):
+    reason = misfit(requests, r, own.option[s.MAX_LEN], False)
+    cells = own.option[s.CELLS] - (own.option[s.EACH] if requests.adapter[r] else 0)
+    if reason == 0 and requests.prompt[r] + requests.output[r] >= cells:
         reason = t.NO_ROOM
-    if reason:
-        step.status[r] = t.REJECTED
-        step.word[t.REFUSED] += 1
-        return reason
-    step.status[r] = t.WAITING
-    step.word[t.N_WAITING] += 1
-    join_last(queue, IN_LINE, r)
-    return 0
+    if note_arrival(step, r, reason) == 0:
+        join_last(queue, IN_LINE, r)
+    return reason
 
 
 @verb(VERB)

@@ -21,6 +21,7 @@ from gpusim.policies.compiled import F64, verb
 from gpusim.policies.schedule.parts import splitwise_step as steps
 from gpusim.policies.schedule.parts import splitwise_tables as w
 from gpusim.policies.schedule.parts import tables as t
+from gpusim.policies.schedule.parts.arriving import misfit
 from gpusim.policies.schedule.parts.running import EngineLimits, InCommon
 from gpusim.policies.schedule.parts.splitwise_tables import SPLITWISE, SplitwiseTables, splitwise_at
 from gpusim.policies.schedule.parts.tables import VERB, RequestTable, StepTable, requests_at, step_at
@@ -64,14 +65,10 @@ def told(own: SplitwiseTables, step: StepTable) -> None:
 @kernel
 def refusal(own: SplitwiseTables, requests: RequestTable, r: int) -> int:
     """Why a request can never run; 0: it can."""
-    prompt, longest = requests.prompt[r], own.option[w.MAX_LEN]
-    if prompt < 1:
-        return t.EMPTY
-    if prompt >= longest:
-        return t.LONG_PROMPT
-    if prompt + requests.output[r] > longest:
-        return t.LONG_OUTPUT
-    return t.NO_ROOM if prompt + requests.output[r] > own.option[w.CAPACITY] else 0
+    reason = misfit(requests, r, own.option[w.MAX_LEN], False)
+    if reason == 0 and requests.prompt[r] + requests.output[r] > own.option[w.CAPACITY]:
+        return t.NO_ROOM
+    return reason
 
 
 @outlined

@@ -30,6 +30,7 @@ from gpusim.policies.compiled import F64, verb
 from gpusim.policies.schedule.parts import tables as t
 from gpusim.policies.schedule.parts import vllm_options as given
 from gpusim.policies.schedule.parts import vllm_tables as v
+from gpusim.policies.schedule.parts.arriving import misfit, note_arrival
 from gpusim.policies.schedule.parts.block_pool import POOL, POOL_FREE, block_pool, pool_at
 from gpusim.policies.schedule.parts.running import EngineLimits, InCommon, most_holders
 from gpusim.policies.schedule.parts.tables import VERB, RequestTable, requests_at, step_at
@@ -57,6 +58,10 @@ PARAMS = {
     "async_scheduling": "auto", "ignore_eos": 1, "too_long": "reject",
 }  # fmt: skip
 LIMITS = {"watermark": 0.999999}
+UNMODELLED = {
+    "speculative_config": "speculation", "num_speculative_tokens": "speculation", "sliding_window": "attention within a window",
+    "pipeline_parallel_size": "pipelines of GPUs",
+}  # fmt: skip
 
 
 def state(shared: InCommon, limits: EngineLimits, params: F64) -> list[Placed]:
@@ -109,15 +114,10 @@ def _check(limits: EngineLimits, params: F64) -> None:
 def arrive(at: int, r: int, now: int) -> int:
     own = vllm_at(at)
     requests, step, queue = requests_at(own.at[v.TO_REQUESTS]), step_at(own.at[v.TO_STEP]), waiting_at(own.at[v.TO_QUEUE])
-    reason = refusal(own, requests, r)
-    if reason:
-        step.status[r] = t.REJECTED
-        step.word[t.REFUSED] += 1
-        return reason
-    step.status[r] = t.WAITING
-    step.word[t.N_WAITING] += 1
-    wait_last(own, requests, queue, r)
-    return 0
+    reason = note_arrival(step, r, refusal(own, requests, r))
+    if reason == 0:
+        wait_last(own, requests, queue, r)
+    return reason
 
 
 @verb(VERB)
@@ -193,12 +193,10 @@ def loaded(at: int, r: int, now: int) -> int:
 @kernel
 def refusal(own: VllmTables, requests: RequestTable, r: int) -> int:
     """Why the server does not take the request; 0 when it does."""
-    prompt, whole, most = requests.prompt[r], requests.prompt[r] + requests.output[r], own.option[v.MAX_LEN]
-    if prompt < 1:
-        return t.EMPTY
-    if prompt >= most:
-        return t.LONG_PROMPT
-    if whole > most and own.option[v.CUTS] == 0:
-        return t.LONG_OUTPUT
+    most = own.option[v.MAX_LEN]
+    reason = misfit(requests, r, most, own.option[v.CUTS] != 0)
+    if reason:
+        return reason
     # Its last token is never computed.
-    return t.NO_ROOM if blocks_for(own, min(whole, most) - 1) > own.option[v.BLOCKS_THERE] else 0
+    computed = min(requests.prompt[r] + requests.output[r], most) - 1
+    return t.NO_ROOM if blocks_for(own, computed) > own.option[v.BLOCKS_THERE] else 0

@@ -28,6 +28,7 @@ from gpusim.policies.compiled import F64, verb
 from gpusim.policies.schedule.parts import tables as t
 from gpusim.policies.schedule.parts import v0_options as given
 from gpusim.policies.schedule.parts import v0_tables as v
+from gpusim.policies.schedule.parts.arriving import misfit, note_arrival
 from gpusim.policies.schedule.parts.running import EngineLimits, InCommon
 from gpusim.policies.schedule.parts.tables import VERB, RequestTable, StepTable, requests_at, step_at
 from gpusim.policies.schedule.parts.v0_blocks import all_computed, free, free_of
@@ -89,23 +90,13 @@ def state(shared: InCommon, limits: EngineLimits, params: F64) -> list[Placed]:
 def arrive(at: int, r: int, now: int) -> int:
     own = v0_at(at)
     requests, step, queue = requests_at(own.at[v.TO_REQUESTS]), step_at(own.at[v.TO_STEP]), waiting_at(own.at[v.TO_QUEUE])
-    most, cuts, prompt = own.option[v.MAX_LEN], own.option[v.CUTS] != 0, requests.prompt[r]
-    reason = 0
-    if prompt < 1:
-        reason = t.EMPTY
-    elif prompt > most or (prompt == most and not cuts):
-        reason = t.LONG_PROMPT
-    elif prompt + requests.output[r] > most and not cuts:
-        reason = t.LONG_OUTPUT
-    if reason:
-        step.status[r] = t.REJECTED
-        step.word[t.REFUSED] += 1
-        return reason
-    step.status[r] = t.WAITING
-    step.word[t.N_WAITING] += 1
-    join_last(queue, IN_LINE, r)
-    own.word[v.UNSORTED] = 1
-    return 0
+    cuts = own.option[v.CUTS] != 0
+    most = own.option[v.MAX_LEN] + cuts  # where outputs are cut a prompt may be as long as a sequence
+    reason = note_arrival(step, r, misfit(requests, r, most, cuts))
+    if reason == 0:
+        join_last(queue, IN_LINE, r)
+        own.word[v.UNSORTED] = 1
+    return reason
 
 
 @verb(VERB)

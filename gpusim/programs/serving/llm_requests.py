@@ -96,7 +96,7 @@ def read(
 
 
 def read_requests(file: BinaryIO, path: str, hash_tokens: int = 512, wanted: int | None = None) -> ServerRequests:
-    """The requests of a file of either format, at most `wanted` of them.  Raises TraceError with file:line."""
+    """The requests of a file of either format, at most `wanted`; a prompt may be empty.  Raises TraceError with file:line."""
     lines = _numbered(file)
     number, first = next(lines, (1, b""))
     if first.lstrip()[:1] == b"{":
@@ -124,6 +124,8 @@ def _check_budget(requests: ServerRequests, block: int, stride: int, budget: int
 def _check_prompts(requests: ServerRequests, clock: Clock, path: str) -> None:
     """Refuse a prompt that no operator can compute, before anything is made of it."""
     for prompt, line in zip(requests.prompt, requests.line, strict=True):
+        if prompt == 0:
+            raise TraceError("a prompt of 0 tokens", f"{path}:{line}", "take it out; `gpusim serve` counts it as rejected")
         flops = clock.prefill(prompt, 0)[1]
         if flops > MAX_FLOPS:
             raise TraceError(f"computing a prompt of {prompt:,} tokens takes {flops:.2g} flops, which no kernel computes",
@@ -199,10 +201,9 @@ def _want(found: ServerRequests, adapter: Any, names: dict[str, int], where: str
 
 def _append(found: ServerRequests, at: int, prompt: Any, output: Any, path: str, line: int) -> None:
     where = f"{path}:{line}"
-    for tokens in (prompt, output):
-        if type(tokens) is not int or not 1 <= tokens <= _MAX_TOKENS:
-            hint = f"prompts and outputs have at least one token, at most {_MAX_TOKENS:,}"
-            raise TraceError(f"a request of {shown(tokens)} tokens", where, hint)
+    for what, tokens, least in (("a prompt", prompt, 0), ("an output", output, 1)):
+        if type(tokens) is not int or not least <= tokens <= _MAX_TOKENS:
+            raise TraceError(f"{what} of {shown(tokens)} tokens", where, f"a number from {least} to {_MAX_TOKENS:,}")
     if found.arrival and at < found.arrival[-1]:
         raise TraceError("this request arrives before the one above it", where, "sort the file by time")
     if not 0 <= at - (found.arrival[0] if found.arrival else at) <= _LONGEST or abs(at) > 2**62:

@@ -9,10 +9,10 @@ from typing import BinaryIO, cast
 
 import numpy as np
 
-from gpusim.base.errors import GpusimError, TraceError
+from gpusim.base.errors import GpusimError, TraceError, suggest
 from gpusim.policies.schedule.parts.running import request_table
 from gpusim.policies.schedule.parts.tables import RequestTable
-from gpusim.programs.serving.drawn import SECOND, drawn, is_drawn
+from gpusim.programs.serving.drawn import KINDS, SECOND, drawn, is_drawn
 from gpusim.programs.serving.kv_cache import ServerRequests
 from gpusim.programs.serving.llm_requests import read_requests
 
@@ -37,6 +37,11 @@ def requests_of(word: str, count: int | None = None) -> RequestTable:
 def check_word(word: str) -> None:
     """Raises GpusimError where the word is neither of drawn requests nor a file's."""
     if not is_drawn(word) and not file_of(word).is_file():
+        name, opened, _ = word.partition("(")
+        if opened and (name := name.strip()) in KINDS:
+            raise GpusimError(f"'{word}' has no closing parenthesis", hint=f"write {name}({next(iter(KINDS[name][1]))}=...)")
+        if opened and (near := suggest(name, KINDS)):
+            raise GpusimError(f"no requests are drawn by '{name}'", hint=near)
         hint = "name a CSV or JSON lines, or draw them: drawn(prompt=1024), chats(users=100), burst(peak=20), azure-code; "
         hint += f"{FOLDER} names a folder of such files"
         raise GpusimError(f"there is no file of requests '{word}'", hint=hint)

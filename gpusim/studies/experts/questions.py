@@ -14,7 +14,7 @@ The keys of `experts` are those of `setup.ExpertSpec`, and `like`: a system whos
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
@@ -24,7 +24,7 @@ from gpusim.base.yaml.fields import STRICT
 from gpusim.engine.serving.expert_run import Start
 from gpusim.studies import questions
 from gpusim.studies.experts.setup import ExpertAnswer, ExpertSpec, answered, like
-from gpusim.studies.questions import Axis, Count, QuestionPoint, Whole, Words, rounded, several, words_of
+from gpusim.studies.questions import Axis, Count, OfAxes, QuestionPoint, Whole, rounded
 
 
 def _text(value: Any) -> Any:
@@ -60,19 +60,12 @@ class ExpertAxes:
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
-class ExpertQuestion:
+class ExpertQuestion(OfAxes):
     """The file; see the module."""
 
+    AXES: ClassVar[str] = "experts"
     question: Annotated[str, Field(min_length=1)]
     experts: ExpertAxes
-
-    def words(self) -> Words:
-        """What is said, in the order of the fields."""
-        return words_of(self.experts)
-
-    def axes(self) -> Words:
-        """What of it has several values."""
-        return several(self.words())
 
 
 def numbers_of(answer: ExpertAnswer) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from gpusim.programs.zoo.served import served
 SYSTEMS = Path(__file__).parent / "systems.yaml"
 TABLES = ("vllm", "0.24.0")
 """Whose measured operators are looked up, where the machine has a table."""
-_SLOTS = re.compile(r"(\d+)(\s+a\s+layer)?")
+_SLOTS = re.compile(r"(\d+)(\s+(?:a|per)\s+layer)?")
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 _GUESSES: dict[str, dict[str, float]] = {
     "none": {}, "gate": {"hit": 0.0, "ahead": 1}, "exact": {"ahead": 1}, "history": {"ahead": 2, "known": 100},
@@ -238,7 +238,10 @@ def _slots(spec: ExpertSpec, model: ExpertModel, profile: Profile, left: float) 
     elif match := _SHARE.fullmatch(word):
         slots, apart = int(float(match[1]) / 100 * most), False
     else:
-        slots, apart = int(parse(word, BYTES) // model.expert_bytes), False
+        try:
+            slots, apart = int(parse(word, BYTES) // model.expert_bytes), False
+        except GpusimError:
+            raise GpusimError(f"'{word}' is no room for experts", hint="fit, 64, 4 a layer, 25 %, 12 GiB") from None
     slots = min(slots, model.experts if apart else most)
     if slots * (model.sparse if apart else 1) > fit:
         said = f"{slots * (model.sparse if apart else 1)} experts of {show_bytes(model.expert_bytes)}"

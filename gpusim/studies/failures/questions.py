@@ -16,7 +16,7 @@ The keys of `training` are those of `setup.LongRunSpec`, the options of `gpusim 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -26,7 +26,7 @@ from gpusim.base.yaml.fields import STRICT
 from gpusim.studies import questions
 from gpusim.studies.failures.answer import LongRunAnswer, answer
 from gpusim.studies.failures.setup import LongRunSpec, prepare
-from gpusim.studies.questions import Axis, Count, QuestionPoint, Whole, Words, rounded, several, words_of
+from gpusim.studies.questions import Axis, Count, OfAxes, QuestionPoint, Whole, rounded
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -54,21 +54,14 @@ class TrainingAxes:
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
-class TrainingQuestion:
+class TrainingQuestion(OfAxes):
     """The file; see the module."""
 
+    AXES: ClassVar[str] = "training"
     question: Annotated[str, Field(min_length=1)]
     training: TrainingAxes
     runs: Count = 50
     seed: Whole = 0
-
-    def words(self) -> Words:
-        """What is said, in the order of the fields."""
-        return words_of(self.training)
-
-    def axes(self) -> Words:
-        """What of it has several values."""
-        return several(self.words())
 
 
 def numbers_of(found: LongRunAnswer) -> dict[str, Any]:

@@ -13,7 +13,7 @@ The keys of `models` are those of `setup.ModelsSpec`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -23,7 +23,7 @@ from gpusim.base.yaml.fields import STRICT
 from gpusim.studies import questions
 from gpusim.studies.models.answer import ModelsAnswer
 from gpusim.studies.models.setup import ModelsSpec, answered
-from gpusim.studies.questions import Axis, Count, QuestionPoint, Rate, Whole, Words, rounded, several, words_of
+from gpusim.studies.questions import Axis, Count, OfAxes, QuestionPoint, Rate, Whole, rounded
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -51,19 +51,12 @@ class ModelsAxes:
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
-class ModelsQuestion:
+class ModelsQuestion(OfAxes):
     """The file; see the module."""
 
+    AXES: ClassVar[str] = "models"
     question: Annotated[str, Field(min_length=1)]
     models: ModelsAxes
-
-    def words(self) -> Words:
-        """What is said, in the order of the fields."""
-        return words_of(self.models)
-
-    def axes(self) -> Words:
-        """What of it has several values."""
-        return several(self.words())
 
 
 def numbers_of(answer: ModelsAnswer) -> dict[str, Any]:

@@ -25,7 +25,9 @@ from gpusim.policies.registry import of
 from gpusim.policies.schedule.parts.tables import NEVER, RequestTable
 from gpusim.programs.serving.drawn import SECOND
 from gpusim.programs.serving.requests import requests_of
+from gpusim.studies.bounds import check_bounds
 from gpusim.studies.models.answer import ModelsAnswer
+from gpusim.studies.serving.room import NoRoomError
 from gpusim.studies.serving.setup import PreparedService, ServiceSpec
 from gpusim.studies.serving.setup import prepare as prepare_service
 from gpusim.studies.serving.ways import socket_of, way
@@ -34,6 +36,10 @@ I64 = npt.NDArray[np.int64]
 _MANY = re.compile(r"(.+?)\s+x\s+(\d+)")
 WORDS = ("tensor", "weights", "cache")
 MOST = 10_000
+BOUNDS = {
+    "servers": (1, None), "rate": (0.0, None), "skew": (0.0, None), "spread": (0.0, None), "memory": (0.01, 1.0),
+    "max_seqs": (1, None), "max_tokens": (1, None), "seed": (0, None),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,9 +86,7 @@ class ModelsSpec:
         if self.placement not in PLACEMENTS:
             hint = suggest(self.placement, PLACEMENTS) or join(tuple(PLACEMENTS))
             raise GpusimError(f"models are not placed '{self.placement}'", hint=hint)
-        for name, least in (("servers", 1), ("rate", 0), ("skew", 0), ("spread", 0)):
-            if not getattr(self, name) >= least:
-                raise GpusimError(f"{name} of many models is {getattr(self, name)}", hint=f"from {least} on")
+        check_bounds(self, "many models", BOUNDS)
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,8 @@ class PreparedModels:
         requests = requests_of(spec.requests)
         if requests.adapter.any():
             raise GpusimError("requests want adapters, and models have none", hint="leave out adapters; skew is that of models")
+        if (empty := np.flatnonzero(requests.prompt < 1)).size:
+            raise GpusimError(f"the prompt of request {empty[0]} is empty", hint="take it out; `gpusim serve` counts it")
         n = len(requests.arrival)
         rng = np.random.default_rng([spec.seed, 1])
         weight = np.arange(1.0, len(self.words) + 1) ** -spec.skew
@@ -201,10 +207,15 @@ def _check_room(topology: Topology, hosted: list[HostedModel], pool: int) -> Non
 
 
 def _hosted(spec: ModelsSpec, word: ModelWord, topology: Topology, loader: Loader, boot: int) -> HostedModel:
-    service = prepare_service(ServiceSpec(
+    asked = ServiceSpec(
         model=word.name, machine=spec.machine, engine=spec.engine, tensor=word.tensor, replicas=1, weights=word.weights,
         cache=word.cache, memory=spec.memory, max_seqs=spec.max_seqs, max_tokens=spec.max_tokens, use=spec.use,
-    ))  # fmt: skip
+    )  # fmt: skip
+    try:
+        service = prepare_service(asked)
+    except NoRoomError as error:
+        hint = f"more GPUs or smaller weights: {word.name}(tensor={2 * word.tensor}), {word.name}(weights=fp8)"
+        raise NoRoomError(error.message, hint=hint) from None
     size = service.model.weight_bytes(word.tensor) * word.tensor
     times = load_times(loader, load_ways(topology, topology.gpus[: word.tensor], loader), size)
     times = LoadTimes(times.read, times.loaded + boot, times.copied + boot)

@@ -58,6 +58,8 @@ def offload_of(text: str) -> OffloadWord | None:
     if not text.strip():
         return None
     kind, given = called(text, "an offload of weights")
+    if kind == "experts":
+        raise GpusimError("experts below the GPU are not modelled under a scheduler of requests", hint="gpusim experts")
     if kind not in WORDS:
         hint = suggest(kind, WORDS) or "split(layers=60), stream(layers=60), flexgen(batches=3)"
         raise GpusimError(f"weights are not offloaded by '{kind}'", hint=hint)

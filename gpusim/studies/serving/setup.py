@@ -11,14 +11,12 @@ import numpy as np
 
 from gpusim.base.errors import GpusimError, suggest
 from gpusim.base.text import join
-from gpusim.base.units import show_bytes
 from gpusim.engine.serving.adapters import AdaptedCost
 from gpusim.engine.serving.modelled import ModelledCost
 from gpusim.engine.serving.pool import MixedPool
 from gpusim.engine.serving.run import ROUTINGS, BlockSwap, Engine, ServiceRun
 from gpusim.engine.serving.tabled import TabledCost
 from gpusim.engine.serving.tiering import WHEN, KvStore, dense
-from gpusim.machine.profile import Profile
 from gpusim.machine.serving.adapters import AdapterShape, adapter_times
 from gpusim.machine.serving.build import ServedStepTimes, step_times
 from gpusim.machine.serving.codecs import CODECS
@@ -30,10 +28,12 @@ from gpusim.policies.forms import EvictPolicy
 from gpusim.policies.registry import of
 from gpusim.policies.schedule.parts.managers import MANAGERS, HostManager, is_manager, manager_of
 from gpusim.policies.schedule.parts.running import EngineLimits
+from gpusim.policies.schedule.parts.sglang_options import P_NO_OVERLAP as NO_OVERLAP
 from gpusim.policies.schedule.parts.tables import RequestTable
 from gpusim.policies.schedule.parts.vllm_options import P_ASYNC as ASYNC
 from gpusim.programs.serving.requests import requests_of
 from gpusim.programs.zoo.served import served
+from gpusim.studies.bounds import check_bounds
 from gpusim.studies.serving.beside import BesideWord, beside_of, check_beside, started
 from gpusim.studies.serving.flexgen import flexgen
 from gpusim.studies.serving.kinds import Below, ReplicaKind, check_kinds, too_few
@@ -41,6 +41,7 @@ from gpusim.studies.serving.lora import POOLED as POOLED_ADAPTERS
 from gpusim.studies.serving.lora import LoraWord, lora_of, with_slots
 from gpusim.studies.serving.lora import check as check_adapters
 from gpusim.studies.serving.offload import offloaded, refuse_together
+from gpusim.studies.serving.room import blocks_of
 from gpusim.studies.serving.tier_chain import TierMaker, check_room, passed_by_steps
 from gpusim.studies.serving.tier_words import tiers_of
 from gpusim.studies.serving.ways import group_way, groups_of, kinds_of, socket_of, way
@@ -53,6 +54,10 @@ LIKE = "vllm@0.33"
 POOL = "mixed_pool"
 POOLED = ("splitwise",)
 """Schedulers that tell prompts and tokens of a request apart."""
+BOUNDS = {
+    "tensor": (1, None), "replicas": (0, None), "prefill": (0, None), "block": (1, None), "max_seqs": (1, None),
+    "max_tokens": (1, None), "max_len": (0, None), "memory": (0.01, 1.0),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +113,9 @@ class ServiceSpec:
     beside: str = ""
     tenancy: str = "time_slices"
     use: tuple[Any, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_bounds(self, "a service", BOUNDS)
 
     def policy(self, kind: str, name: str) -> Any:
         """The policy of this name, one's own among them.  PolicyError when there is none."""
@@ -329,13 +337,15 @@ def _kind(
         below: Below = flexgen(spec.offload, model, topology, groups, engine, spec.max_seqs, spec.memory)
     else:
         below = offloaded(spec.offload, model, topology, groups, own, beside)
-    return ReplicaKind(profile.name, times, _blocks(spec, profile, model, below), below)
+    return ReplicaKind(profile.name, times, blocks_of(spec, profile, model, below), below)
 
 
 def _overlaps(scheduler: Any) -> bool | None:
     """Whether the CPU works beside the GPU, which it can where steps are composed ahead; None: as the engine has it."""
     if scheduler.new_asked is not None:  # a scheduler in Python is asked when a step is over
         return False
+    if "disable_overlap_schedule" in scheduler.values:
+        return not scheduler.params[NO_OVERLAP]
     return bool(scheduler.params[ASYNC]) if "async_scheduling" in scheduler.values else None
 
 
@@ -373,37 +383,3 @@ def _check_split(spec: ServiceSpec, engine: str, replicas: int, own: bool) -> No
     if spec.handed and not handed:
         said = "a mixed pool hands keys and values over as they are" if spec.prefill else "no prompts are handed over"
         raise GpusimError(said, hint="leave out the codec" if spec.prefill else "--prefill 1, or leave out the codec")
-
-
-def _blocks(spec: ServiceSpec, profile: Profile, model: ServedModel, offload: Below) -> int:
-    """KV blocks of a replica: what the engine's share of the memory leaves beside weights and what a step needs."""
-    share = spec.memory * profile.memory.capacity.value
-    weights, step = model.weight_bytes(spec.tensor), step_bytes(model, spec)
-    lora = lora_of(spec.lora)
-    apart = lora is not None and not spec.engine.startswith(POOLED_ADAPTERS)
-    slots = lora.max_loras * AdapterShape(model, lora.rank, spec.tensor).bytes if lora is not None and apart else 0
-    left = share - profile.context.value
-    if offload is not None:
-        tokens, weights = offload.tokens(left, step, spec.max_tokens), offload.device_bytes(spec.max_tokens)
-    else:
-        tokens = (left - weights - step - slots) / model.token_bytes(spec.tensor)
-    blocks = int(tokens // spec.block)
-    if blocks < 2:
-        sizes = f"{show_bytes(weights)} of weights and {show_bytes(step)} of a step's tensors"
-        sizes += f", {show_bytes(slots)} of adapters" if slots else ""
-        raise GpusimError(
-            f"{spec.model} leaves no room for keys and values on {profile.name}: {sizes} of {show_bytes(share)}",
-            hint=f"split it over more GPUs than {spec.tensor}, take smaller weights (weights=fp8), or keep layers in "
-            f"host memory (offload=\"stream(layers={model.layers // 2})\")",
-        )
-    return blocks
-
-
-def step_bytes(model: ServedModel, spec: ServiceSpec) -> int:
-    """What the tensors of the largest step take on each GPU: its widest layer's, and all words' scores in fp32 and 16 bits.
-
-    An estimate; engines measure it by a step of `max_tokens` tokens when they start.
-    """
-    inner = (model.chosen * model.hidden if model.experts else model.hidden) // spec.tensor
-    layer = 2 * spec.max_tokens * (2 * model.width + (3 if model.gated else 2) * inner)
-    return layer + 6 * spec.max_seqs * model.vocabulary // spec.tensor

@@ -14,6 +14,7 @@ from gpusim.base.compiled import Placed, by_pointer, kernel, outlined, tables_at
 from gpusim.base.errors import PolicyError
 from gpusim.base.tables import filled, signature
 from gpusim.policies.schedule.parts import tables as t
+from gpusim.policies.schedule.parts.arriving import misfit, note_arrival
 from gpusim.policies.schedule.parts.running import EngineLimits, InCommon
 from gpusim.policies.schedule.parts.tables import RequestTable, StepTable
 from gpusim.policies.schedule.parts.waiting import (
@@ -75,21 +76,10 @@ def batch_state(shared: InCommon, limits: EngineLimits, together: bool, delay: i
 @outlined
 def join(own: BatchTables, requests: RequestTable, step: StepTable, queue: WaitingTable, r: int) -> int:
     """The request waits; or why it is refused."""
-    reason = 0
-    if requests.prompt[r] < 1:
-        reason = t.EMPTY
-    elif requests.prompt[r] >= own.option[MAX_LEN]:
-        reason = t.LONG_PROMPT
-    elif requests.prompt[r] + requests.output[r] > own.option[MAX_LEN]:
-        reason = t.LONG_OUTPUT
-    if reason:
-        step.status[r] = t.REJECTED
-        step.word[t.REFUSED] += 1
-        return reason
-    step.status[r] = t.WAITING
-    step.word[t.N_WAITING] += 1
-    join_last(queue, IN_LINE, r)
-    return 0
+    reason = note_arrival(step, r, misfit(requests, r, own.option[MAX_LEN], False))
+    if reason == 0:
+        join_last(queue, IN_LINE, r)
+    return reason
 
 
 @outlined

@@ -18,8 +18,8 @@ NOT_MODELLED = ("random", "dfs-weight", "priority", "routing-key", "hrrn", "shor
 # What `state` reads of the parameters, by position.
 (
     P_ORDER, P_EVICTION, P_CONSERVATIVE, P_MAX_PREFILL, P_CACHING, P_MAX_NEW, P_IGNORE_EOS, P_MATCH_ALL,
-    P_THRESHOLD, P_ESTIMATE, P_CHUNKED,
-) = range(11)  # fmt: skip
+    P_THRESHOLD, P_ESTIMATE, P_CHUNKED, P_NO_OVERLAP,
+) = range(12)  # fmt: skip
 
 
 def numbers(values: Mapping[str, Any]) -> list[float]:
@@ -34,7 +34,7 @@ def numbers(values: Mapping[str, Any]) -> list[float]:
         if str(values[name]) not in words:
             hint = suggest(str(values[name]), words) or "one of " + ", ".join(words)
             raise PolicyError(f"parameter '{name}' of policy 'sglang' is '{values[name]}'", hint=hint)
-    for name in ("chunked_prefill", "enable_radix_cache", "ignore_eos", "match_all_waiting"):
+    for name in ("chunked_prefill", "enable_radix_cache", "ignore_eos", "match_all_waiting", "disable_overlap_schedule"):
         if values[name] not in (0, 1):
             raise PolicyError(f"parameter '{name}' of policy 'sglang' is {values[name]}", hint="0 or 1")
     if values["ignore_eos"] and not values["enable_radix_cache"]:
@@ -47,4 +47,5 @@ def numbers(values: Mapping[str, Any]) -> list[float]:
         float(values["schedule_conservativeness"]), float(values["max_prefill_tokens"]), float(values["enable_radix_cache"]),
         float(values["max_new_tokens"]), float(values["ignore_eos"]), float(values["match_all_waiting"]),
         float(values["tlru_threshold"]), float(values["tlru_next_prompt_estimate"]), float(values["chunked_prefill"]),
+        float(values["disable_overlap_schedule"]),
     ]  # fmt: skip

@@ -16,7 +16,7 @@ from gpusim.policies.schedule.parts.sglang_tables import (
     SLOTS_FREE,
     SglangTables,
 )
-from gpusim.policies.schedule.parts.tables import N_EVICTED, N_STORED, RequestTable, StepTable
+from gpusim.policies.schedule.parts.tables import N_EVICTED, N_RUNNING, N_STORED, RUNNING, RequestTable, StepTable
 
 OWN = 24  # bits for the number of a page among those of its request
 
@@ -153,3 +153,13 @@ def release(own: SglangTables, tree: RadixTree, r: int) -> None:
     own.slot[r] = -1
     own.held[r] = own.kept[r] = own.inserted[r] = own.matched[r] = 0
     own.node[r] = ROOT
+
+
+@kernel
+def finish(own: SglangTables, requests: RequestTable, step: StepTable, tree: RadixTree, r: int, status: int) -> None:
+    """The request is over: what it has computed stays in the tree, and its other pages are free."""
+    if own.slot[r] >= 0:
+        checkpoint(own, requests, step, tree, r, step.computed[r])
+    release(own, tree, r)
+    step.word[N_RUNNING] -= step.status[r] == RUNNING
+    step.status[r] = status

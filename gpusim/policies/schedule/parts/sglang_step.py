@@ -8,6 +8,8 @@ from __future__ import annotations
 from gpusim.base.compiled import kernel, outlined
 from gpusim.policies.schedule.parts.radix import lock, unlock
 from gpusim.policies.schedule.parts.radix_tables import RadixTree
+from gpusim.policies.schedule.parts.sglang_ahead import leave_out_last
+from gpusim.policies.schedule.parts.sglang_lengths import allowed
 from gpusim.policies.schedule.parts.sglang_pages import (
     available,
     free_up,
@@ -33,24 +35,24 @@ from gpusim.policies.schedule.parts.sglang_tables import (
     LOF,
     LPM,
     MATCH_ALL,
-    MAX_LEN,
-    MAX_NEW,
     MAX_PREFILL,
     MAX_SEQS,
     ORDER,
+    OVERLAPS,
     PAGE,
     PAGES_FREE,
-    PAGES_THERE,
     PASSES,
     PROMISED,
     RATIO,
     TAKEN,
+    UNDER_WAY,
     SglangTables,
 )
 from gpusim.policies.schedule.parts.tables import (
     HIT,
     N_ENDED,
     N_PREEMPTED,
+    N_RUNNING,
     N_STEP,
     N_WAITING,
     PREEMPTED,
@@ -80,19 +82,6 @@ LOOKED_AT = 128  # waiting requests whose prefixes are looked up at most
 EVERY = 32  # passes between two that renew the prefixes of waiting requests
 AHEAD = 20  # tokens that each running request may make after a retraction
 CONTINUE, NO_TOKEN, OTHER = range(3)
-
-
-@kernel
-def most_tokens(own: SglangTables) -> int:
-    """Of the longest sequence, prompt and output."""
-    return min(own.option[MAX_LEN], own.option[PAGES_THERE] * own.option[PAGE]) - 1
-
-
-@kernel
-def allowed(own: SglangTables, requests: RequestTable, r: int) -> int:
-    """Tokens that the request is allowed to make."""
-    asked = own.option[MAX_NEW] if own.option[MAX_NEW] else requests.output[r]
-    return min(max(asked, requests.output[r]), most_tokens(own) - requests.prompt[r] - 1)
 
 
 @kernel
@@ -194,7 +183,7 @@ def _renew(own: SglangTables, requests: RequestTable, step: StepTable, tree: Rad
         count += 1
         r = after(queue, r)
     for i in range(count - 1, -1, -1):
-        look(own, requests, tree, own.line[i, 0], length(requests, step, own.line[i, 0]) - 1)
+        look(own, requests, tree, own.line[i, 0], length(requests, step, own.line[i, 0]))
 
 
 # The budget of a pass.
@@ -278,6 +267,7 @@ def admit(own: SglangTables, requests: RequestTable, step: StepTable, tree: Radi
         return OTHER
     hold(own, tree, r)
     step.computed[r], step.status[r] = there, RUNNING
+    step.word[N_RUNNING] += 1
     if step.cached[r] < 0:
         step.cached[r] = there
     add_row(step, r, n)
@@ -365,6 +355,7 @@ def give_up(own: SglangTables, step: StepTable, tree: RadixTree, r: int) -> None
     if own.word[CHUNKED] == r:
         own.word[CHUNKED] = NONE
     step.status[r] = REJECTED
+    step.word[N_RUNNING] -= 1
     step.word[REFUSED] += 1
     step.ended[step.word[N_ENDED]] = r
     step.word[N_ENDED] += 1
@@ -387,14 +378,19 @@ def decode(
     own: SglangTables, requests: RequestTable, step: StepTable, tree: RadixTree, queue: WaitingTable
 ) -> int:
     """Each running request makes a token; how many they are."""
+    ends = leave_out_last(own, requests, step) if own.option[OVERLAPS] else 0
     count = own.word[BATCH]
+    if ends:
+        own.word[FULL] = 0
     for i in range(count):
         own.line[i, 0] = own.running[i]
     if count and not free_up(own, step, tree, wanted_to_decode(own, step, count)):
+        if ends:
+            return 0  # there may be room when those have ended
         retract(own, requests, step, tree, queue)
     elif count:
         own.share[RATIO] = max(own.share[RATIO] - own.share[DECAY], own.share[LEAST_RATIO])
-    else:
+    elif own.word[UNDER_WAY] == 0:
         own.share[RATIO] = own.share[FIRST_RATIO]
     for i in range(own.word[BATCH]):
         r = own.running[i]
@@ -439,6 +435,7 @@ def _send_back(
     free_up(own, step, tree, others * AHEAD)
     step.status[r], step.computed[r] = PREEMPTED, 0
     step.preemptions[r] += 1
+    step.word[N_RUNNING] -= 1
     join_line(own, requests, queue, r)
     step.word[N_WAITING] += 1
     step.preempted[step.word[N_PREEMPTED]] = r
