@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,7 @@ class ArrivingJob:
     work      steps, or seconds where nothing says how fast its steps are
     model     its row in a table of rates; "": a step takes a second on any GPU
     gpus      that it wants, all at once; share: of each, 1 unless `gpus` is 1
+    least     GPUs with which it goes on where it cannot have all; 0: none but all; unit: it has a multiple of so many
     sized     the number of GPUs that the rates are of; 0: as `gpus`
     memory    bytes of each GPU; host: bytes of the node, cpus: of the node; 0: not known
     peak      bytes of each GPU that it takes in truth, where that is more than `memory`
@@ -52,6 +53,7 @@ class ArrivingJob:
     types     of GPU that it may run on; empty: all
     weight    of its share; priority: the higher goes first
     deadline  s after its arrival
+    save      s for which a checkpoint stops it; restart: s to start it again and to load one; nan: as the cluster says
     where     file:line
     """
 
@@ -60,6 +62,8 @@ class ArrivingJob:
     work: float = 0.0
     model: str = ""
     gpus: int = 1
+    least: int = 0
+    unit: int = 1
     share: float = 1.0
     sized: int = 0
     memory: float = 0.0
@@ -71,7 +75,19 @@ class ArrivingJob:
     weight: float = 1.0
     priority: float = 0.0
     deadline: float = np.inf
+    save: float = math.nan
+    restart: float = math.nan
     where: str = ""
+
+    @property
+    def elastic(self) -> bool:
+        """Whether it can go on with fewer GPUs."""
+        return 0 < self.least < self.gpus
+
+    def sizes(self) -> list[int]:
+        """Numbers of GPUs that it can have, the largest first."""
+        fewer = range(self.gpus - 1, self.least - 1, -1) if self.elastic else ()
+        return [self.gpus, *(n for n in fewer if n % self.unit == 0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +138,16 @@ class JobRates:
         if not job.model:
             return 1.0
         return self.alone.get((kind, job.model, job.sized or job.gpus))
+
+    def pace(self, job: ArrivingJob, kind: str, gpus: int) -> float:
+        """Of an elastic job on so many GPUs, over that on all it wants; 0: the table does not say.
+
+        In proportion where it has no model.  A rate of a table is that of all its GPUs together.
+        """
+        if gpus == job.gpus or not job.model:
+            return gpus / job.gpus
+        whole, part = self.of(job, kind), self.of(replace(job, gpus=gpus, sized=0), kind)
+        return part / whole if part and whole else 0.0
 
     def pair(self, a: ArrivingJob, b: ArrivingJob, kind: str) -> tuple[float, float] | None:
         """Of two jobs on the same GPUs; None where the table does not say."""
