@@ -1,8 +1,8 @@
 """Which nodes of a cluster fail, when, and when each is back.
 
-What fails does not depend on what runs, so all schedulers meet the same failures: nodes fail whether they are in use or not, and
-a node that is away does not.  Where a spare node of its size and type stands by, it is in the place of a failed one as soon as
-the failure is noticed; what is repaired goes to the place that has been empty longest, or stands by.
+What fails does not depend on what runs, so all schedulers meet the same failures: nodes fail whether they are in use or not,
+and a node that is away does not.  Where a spare node of its size and type stands by, it is in the place of a failed one as soon
+as the failure is noticed; what is repaired goes to the place that has been empty longest, or stands by.
 """
 
 from __future__ import annotations
@@ -89,13 +89,13 @@ class Breakdowns:
 
     def rate(self, nodes: Mapping[int, int]) -> float:
         """1/s: of failures of a job with so many GPUs on each of these nodes."""
-        found = 0.0
-        for node, mine in nodes.items():
-            share = mine / self._nodes[node].gpus
-            found += sum(
-                rate * (share if kind.one_gpu else 1.0) for kind, rate in zip(self.kinds, self._rates[node], strict=True)
-            )
-        return found + sum(kind.of_jobs for kind in self.kinds)
+        found = math.fsum(kind.of_jobs for kind in self.kinds)
+        for number, kind in enumerate(self.kinds):
+            groups = {node // kind.group: node for node in nodes}
+            for node in groups.values():
+                strikes = nodes[node] / self._nodes[node].gpus if kind.one_gpu and not kind.leaves else float(kind.group)
+                found += self._rates[node][number] * strikes
+        return found
 
     @property
     def coming(self) -> bool:

@@ -230,7 +230,6 @@ class EventRun:
 
     def _go(self, job: int) -> None:
         """Counts its steps so far, and says when it ends at the speed that it has now."""
-        view = self.view
         self._count(job)
         rate = self._rate(job)
         self.speed[job] = rate

@@ -1,6 +1,6 @@
 """A cluster whose nodes and jobs fail.
 
-    runs ──failure──▶ hangs until it is noticed ──▶ starts again where it is, if its nodes stayed or spare ones are in their place
+    runs ──failure──▶ hangs until it is noticed ──▶ starts again where it is: its nodes stayed, or spare ones are in their place
                                                 ──▶ or goes on with the GPUs that are left, where it is elastic
                                                 ──▶ or gives its GPUs back and waits, in front of all others
 
@@ -12,25 +12,22 @@ from __future__ import annotations
 
 import heapq
 import math
-import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from gpusim.engine.cluster.breakdowns import Breakdown, Breakdowns, ClusterFailure, ToldBreakdown
 from gpusim.engine.cluster.events import EventRun
-from gpusim.engine.cluster.outcome import BrokenNode, ClusterOutcome, FailedJobs
+from gpusim.engine.cluster.failure_book import LOST, NOTICING, RESTARTING, SAVING, FailureBook
+from gpusim.engine.cluster.outcome import ClusterOutcome
 from gpusim.engine.cluster.saving import SavedWork
 from gpusim.policies.cluster_state import WHOLE, parts_of
 from gpusim.policies.clusters import ArrivingJob, ClusterNode, ClusterSpec, JobRates, Part
 from gpusim.policies.forms import CheckpointPolicy
 from gpusim.policies.intervals import CheckpointView
 
-MOST = 100_000  # starts of one job without a checkpoint between them
-SAVING, NOTICING, RESTARTING, LOST = "saving", "noticing", "restarting", "worked twice"
+MOST = 100_000  # failures of one job without a checkpoint between them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,21 +60,14 @@ class FailingEventRun(EventRun):
             cluster, failing.kinds, spares=failing.spares, seed=failing.seed, told=failing.told,
             begin=self.jobs[0].arrival if self.jobs else 0.0,
         )  # fmt: skip
-        self.of_jobs = [(number, kind.of_jobs) for number, kind in enumerate(failing.kinds) if kind.of_jobs]
-        self.rate_of_jobs = math.fsum(rate for _, rate in self.of_jobs)
+        self.book = FailureBook(cluster, failing.kinds, failing.seed)
         many = len(self.jobs)
         self.saved = [SavedWork() for _ in self.jobs]
         self.hung: dict[int, float] = {}  # since when
         self.noticed: list[tuple[float, int]] = []
         self.dies: list[tuple[float, int, int]] = []  # when, job, its which run
-        self.runs, self.tries, self.struck = [0] * many, [0] * many, [0] * many
-        self.hazard: dict[int, float] = {}
-        self.told = [0.0] * many  # up to when its time stands in `spent`
-        self.spent = dict.fromkeys((SAVING, NOTICING, RESTARTING, LOST), 0.0)  # s of GPUs
-        self.failures: list[BrokenNode] = []
-        self.away: dict[int, tuple[float, int]] = {}
-        self.interruptions: list[float] = []
-        self.over_time: list[tuple[float, float]] = []
+        self.runs, self.tries = [0] * many, [0] * many
+        self.told = [0.0] * many  # up to when its time stands in the book
         self._failed = getattr(scheduler, "failed", None)
 
     # ---------------------------------------------------------------- events
@@ -95,7 +85,8 @@ class FailingEventRun(EventRun):
         while self.broken.at <= now:
             for each in self.broken.happen():
                 if each.kind < 0:
-                    self._is_back(each.node)
+                    self.view.free.mended(each.node)
+                    self.book.back(now, each.node)
                 else:
                     failed.append(each)
         while self.noticed and self.noticed[0][0] <= now:
@@ -105,15 +96,9 @@ class FailingEventRun(EventRun):
         while self.dies and self.dies[0][0] <= now:
             _, job, which = heapq.heappop(self.dies)
             if self.runs[job] == which and job not in self.hung:
-                kinds, rates = zip(*self.of_jobs, strict=True)
-                self._fail(job, random.Random(f"{self.failing.seed} {job} {self.struck[job]}").choices(kinds, rates)[0])
+                self._fail(job, self.book.kind_of_job(job))
         for each in failed:
             self._breaks(each)
-
-    def _is_back(self, node: int) -> None:
-        self.view.free.mended(node)
-        since, kind = self.away.pop(node)
-        self.failures.append(BrokenNode(node, since, self.view.now, self.failing.kinds[kind].name))
 
     def _breaks(self, what: Breakdown) -> None:
         view, kind = self.view, self.failing.kinds[what.kind]
@@ -123,7 +108,7 @@ class FailingEventRun(EventRun):
                 self._fail(job, what.kind)
         if kind.leaves:
             view.free.breaks(what.node)
-            self.away[what.node] = view.now, what.kind
+            self.book.breaks(view.now, what.node, what.kind)
 
     def _fail(self, job: int, number: int) -> None:
         """Its program is dead; it keeps its GPUs until that is noticed."""
@@ -131,15 +116,14 @@ class FailingEventRun(EventRun):
         self._count(job)
         self._spend(job)
         self.steps[job], lost = self.saved[job].fails()
-        self.spent[LOST] += lost
+        self.book.spent[LOST] += lost
         self.speed[job], self.hung[job] = 0.0, now
         self.starts[job] += 1
-        self.struck[job] += 1
         self.tries[job] += 1
         if self.tries[job] > MOST:
             name = self.jobs[job].name or f"job {job}"
             raise self.error(f"sees no end of {name}: it fails {MOST:,} times before its next checkpoint, at {now:.0f} s")
-        self.interruptions.append(now)
+        self.book.struck(job, now)
         heapq.heappush(self.noticed, (now + kind.detect, job))
 
     def _notice(self, job: int) -> None:
@@ -171,11 +155,8 @@ class FailingEventRun(EventRun):
         saved.begins(self.steps[job], self._interval(job, nodes, cost), cost)
         self.told[job] = self.view.now
         self.runs[job] += 1
-        if self.rate_of_jobs:
-            if (left := self.hazard.get(job)) is None:
-                drawn = random.Random(f"{self.failing.seed} {job} {self.struck[job]} hazard")
-                left = self.hazard[job] = drawn.expovariate(1.0)
-            heapq.heappush(self.dies, (self.view.now + left / self.rate_of_jobs, job, self.runs[job]))
+        if self.book.rate_of_jobs:
+            heapq.heappush(self.dies, (self.view.now + self.book.strikes_after(job), job, self.runs[job]))
         super()._start(job, gpus, part)
 
     def _interval(self, job: int, nodes: Counter[int], cost: float) -> float:
@@ -186,7 +167,7 @@ class FailingEventRun(EventRun):
         said, first = self.jobs[job], self.first[job]
         ran = 0.0 if math.isnan(first) else self.view.now - first
         between = 1e9 / rate if rate else math.inf
-        view = CheckpointView(cost * 1e9, 0.0, between, self._restarts(said) * 1e9, ran * 1e9, self.struck[job])
+        view = CheckpointView(cost * 1e9, 0.0, between, self._restarts(said) * 1e9, ran * 1e9, self.book.times(job))
         return policy.interval(view) / 1e9
 
     def _takes(self, job: int, seconds: float) -> float:
@@ -207,7 +188,7 @@ class FailingEventRun(EventRun):
             )
             if saved.safe > before:
                 self.tries[job] = 0
-            self.spent[SAVING] += stopped * gpus
+            self.book.spent[SAVING] += stopped * gpus
         self.counted[job] = max(now, self.counted[job])
 
     def _size(self, job: int) -> float:
@@ -219,9 +200,9 @@ class FailingEventRun(EventRun):
         """The time that it has hung or started again, up to now."""
         now, since, gpus = self.view.now, self.told[job], self._size(job)
         if job in self.hung:
-            self.spent[NOTICING] += (now - max(since, self.hung[job])) * gpus
+            self.book.spent[NOTICING] += (now - max(since, self.hung[job])) * gpus
         else:
-            self.spent[RESTARTING] += max(min(now, self.view.started[job]) - since, 0.0) * gpus
+            self.book.spent[RESTARTING] += max(min(now, self.view.started[job]) - since, 0.0) * gpus
         self.told[job] = now
 
     def _give(self, job: int, said: ArrivingJob) -> None:
@@ -234,24 +215,13 @@ class FailingEventRun(EventRun):
     def _end(self, job: int, said: ArrivingJob) -> None:
         began = self.view.since[job]
         super()._end(job, said)
-        if self.hung.pop(job, None) is None and self.rate_of_jobs:
-            self.hazard[job] -= (self.view.now - began) * self.rate_of_jobs
-        else:
-            self.hazard.pop(job, None)
+        if self.hung.pop(job, None) is None:
+            self.book.ran(job, self.view.now - began)
         self.runs[job] += 1  # what was to strike this run does not
 
     def _note(self) -> None:
         super()._note()
-        free = self.view.free
-        away = sum(int(free.size[node]) for node in free.broken)
-        self.over_time.append((away, math.fsum(self.spent.values())))
+        self.book.note()
 
     def outcome(self) -> ClusterOutcome:
-        found = super().outcome()
-        end, kinds = self.view.now, self.failing.kinds
-        still = [BrokenNode(node, since, end, kinds[kind].name) for node, (since, kind) in self.away.items()]
-        away, lost = (np.array(column) for column in zip(*self.over_time, strict=True))
-        return replace(found, failed=FailedJobs(
-            broken=tuple(self.failures + still), interruptions=tuple(self.interruptions), spent=dict(self.spent), away=away,
-            lost=lost,
-        ))  # fmt: skip
+        return replace(super().outcome(), failed=self.book.outcome(self.view.now))

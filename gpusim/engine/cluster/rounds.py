@@ -25,7 +25,7 @@ from gpusim.policies.clusters import ArrivingJob, ClusterSpec, JobRates, Shares,
 ROUND, RESET, FAILURES, IDLE = 360.0, 1920.0, 5, 1000
 
 
-class _Running(NamedTuple):
+class RunningRow(NamedTuple):
     """A row in this round: until when, and the steps of each of its jobs."""
 
     end: float
@@ -35,7 +35,7 @@ class _Running(NamedTuple):
     steps: tuple[float, ...]
 
 
-def _order(each: _Running) -> tuple[Any, ...]:
+def _order(each: RunningRow) -> tuple[Any, ...]:
     """The latest is counted first, jobs alone before pairs."""
     return -each.end, len(each.jobs), each.jobs
 
@@ -74,7 +74,7 @@ class RoundRun:
         self.active: dict[int, None] = {}
         self.table = TogetherTable(len(self.kinds), many, length / 2.0)
         self.assigned: dict[Together, tuple[int, tuple[int, ...]]] = {}
-        self.running: list[_Running] = []
+        self.running: list[RunningRow] = []
         self.now = self.jobs[0].arrival if many else 0.0
         self.round_start, self.round_end = 0.0, math.nan
         self.last_reset, self.changed, self.next, self.left = 0.0, True, 0, many
@@ -144,7 +144,7 @@ class RoundRun:
                 self._leave(job, each.end)
         self.running = []
 
-    def _fail(self, each: _Running) -> None:
+    def _fail(self, each: RunningRow) -> None:
         """A round in which a worker had no step to do does not count."""
         self.changed = True
         if len(each.jobs) == 1:
@@ -185,7 +185,7 @@ class RoundRun:
             return
         self.table.restart(self.now - self.last_reset)
         self.last_reset = self.now
-        gpus = {kind: self.cluster.count(kind) for kind in sorted(self.kinds)}
+        gpus = dict(sorted(zip(self.kinds, self.counts, strict=True)))
         view = ShareView(self.now, list(self.active), gpus, self.jobs, self.steps, self.rates, self.tables)
         self.table.share(self._checked(self.scheduler.shares(view) if self.active else {}), self.kinds)
         self.changed = False
@@ -281,7 +281,7 @@ class RoundRun:
                     found[jobs] = kind, tuple(mine)
         return found
 
-    def _start(self, jobs: Together, kind: int, gpus: tuple[int, ...]) -> _Running:
+    def _start(self, jobs: Together, kind: int, gpus: tuple[int, ...]) -> RunningRow:
         now, end = self.now, self.now
         steps: list[float] = []
         for job, rate in zip(jobs, self.table.rates(jobs, kind), strict=True):
@@ -295,7 +295,7 @@ class RoundRun:
                 self.first[job] = now
         self.had += (end - self.now) * len(gpus)
         self._keep(jobs, kind, gpus, end)
-        return _Running(end, jobs, kind, gpus, tuple(steps))
+        return RunningRow(end, jobs, kind, gpus, tuple(steps))
 
     def _keep(self, jobs: Together, kind: int, gpus: tuple[int, ...], end: float) -> None:
         """One row for rounds on the same GPUs, one after the other."""
