@@ -54,6 +54,10 @@ class FreeGpus:
         """By number."""
         return range(int(self.start[node]), int(self.start[node + 1]))
 
+    def works(self, gpus: tuple[int, ...]) -> bool:
+        """Whether none of them is on a node that has failed."""
+        return not self.broken or self.broken.isdisjoint(self.node_of[gpu] for gpu in gpus)
+
     def breaks(self, node: int) -> None:
         """Nothing can have what is free on the node; called again when a job there has given back its part."""
         self.broken.add(node)
@@ -113,7 +117,8 @@ class FreeGpus:
             return f"GPU {wrong[0]}, and the cluster has {len(self.room)}"
         if len({self.kind_of[gpu] for gpu in gpus}) > 1:
             return "GPUs of several types"
-        if failed := [gpu for gpu in gpus if self.node_of[gpu] in self.broken]:
+        if not self.works(gpus):
+            failed = [gpu for gpu in gpus if self.node_of[gpu] in self.broken]
             return f"GPU {failed[0]}, whose node {self.node_of[failed[0]]} has failed"
         if isinstance(part, str):
             return self._no_slice(job, gpus, part)

@@ -9,7 +9,9 @@ A scheduler is an object with one of two verbs.
         one decision, asked again until it is None: start this job on these GPUs, or stop it (`gpusim.engine.cluster.events`).
         `part` is the share of each GPU (0.5) or the MIG slice ("3g.40gb") that it is to have, in place of the share that the
         trace says; of a job that runs there: from now on.  Asked whenever a job comes or ends, and at the times that it says to
-        `view.ask_at`; `arrived(view, job)` and `left(view, job)` are called before, where it has them.
+        `view.ask_at`; `arrived(view, job)`, `left(view, job)` and `failed(view, job)` (a failure takes its GPUs, and `arrived`
+        follows) are called before, where it has them.  GPUs of a job that runs may be on a node that has failed until that is
+        noticed: `view.free.works(gpus)`.
 
 A built-in is one file `policies/jobs/<name>.py` with a function `<name>(**parameters)` that makes a scheduler, or
 `<name>(view, **parameters)`, which is `place` itself.

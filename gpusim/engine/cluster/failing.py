@@ -27,7 +27,7 @@ from gpusim.policies.clusters import ArrivingJob, ClusterNode, ClusterSpec, JobR
 from gpusim.policies.forms import CheckpointPolicy
 from gpusim.policies.intervals import CheckpointView
 
-MOST = 100_000  # failures of one job without a checkpoint between them
+MOST = 10_000  # failures of one job without a checkpoint between them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +129,7 @@ class FailingEventRun(EventRun):
     def _notice(self, job: int) -> None:
         view = self.view
         gpus, part, said = view.running[job], view.part[job], self.jobs[job]
-        there = tuple(gpu for gpu in gpus if view.free.node_of[gpu] not in view.free.broken)
+        there = tuple(gpu for gpu in gpus if view.free.works((gpu,)))
         kind = view.free.kind_of[gpus[0]]
         size = next((n for n in said.sizes() if n <= len(there) and (n == len(gpus) or view.pace(job, kind, n) > 0.0)), 0)
         if size:
