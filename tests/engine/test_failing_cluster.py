@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -132,6 +133,7 @@ def test_rounds_lose_what_ran_on_the_node() -> None:
 
 
 @pytest.mark.formulas
+@pytest.mark.slow
 def test_the_mean_is_that_of_the_closed_form() -> None:
     """400 jobs, each alone on its node.  99 times of 100 the mean is within 0.5 %; Daly's formula within 1 %."""
     interval, cost, restart, between, work = 600.0, 30.0, 120.0, 3600.0, 200 * 600.0
@@ -143,6 +145,7 @@ def test_the_mean_is_that_of_the_closed_form() -> None:
 
 
 @pytest.mark.formulas
+@pytest.mark.slow
 def test_nodes_are_away_as_often_as_their_rates_say() -> None:
     kind = ClusterFailure(name="node", rates={1: 1 / 1000.0}, repair=250.0)
     job = [ArrivingJob(work=2e6)]
@@ -185,7 +188,7 @@ def test_nothing_runs_on_a_node_that_is_away(scheduler: str) -> None:
     assert found.failed is not None and len(found.failed.broken) > 3
     assert not np.isnan(found.end).any()
     rows = sorted((gpu, each.start, each.end) for each in found.placed for gpu in each.gpus if each.end > each.start)
-    for (gpu, _, end), (other, start, _) in zip(rows, rows[1:], strict=False):
+    for (gpu, _, end), (other, start, _) in pairwise(rows):
         assert gpu != other or start >= end - 1e-9
     for each in found.failed.broken:  # a job may hang there until its failure is noticed
         there = range(4 * each.node, 4 * each.node + 4)
@@ -194,6 +197,7 @@ def test_nothing_runs_on_a_node_that_is_away(scheduler: str) -> None:
     assert work > sum(job.work * job.gpus for job in what)
 
 
+@pytest.mark.slow
 def test_work_without_an_end_is_refused() -> None:
     kind = ClusterFailure(name="job", of_jobs=1.0, leaves=False)
     with pytest.raises(GpusimError, match=r"sees no end of job 0: it fails 10,000 times"):
