@@ -33,7 +33,10 @@ def jobs_in_time(run: ClusterOutcome) -> tuple[Activities, str]:
     names = [node.kind for node in run.cluster.nodes for _ in range(node.gpus)]
     words, away = _failures(run)
     for gpu, when in away.items():
-        on.setdefault(gpu, []).extend(when)
+        there = on.setdefault(gpu, [])
+        for begin_away, end, word in when:  # jobs hang on their GPUs until the failure is noticed
+            hung = max((span[1] for span in there if span[0] < end and begin_away < span[1] <= end), default=begin_away)
+            there.append((hung, end, word))
     for gpu in sorted(on):
         for number, line in enumerate(_lines(on[gpu])[0]):
             lanes.append(ActivityLane(f"GPU {gpu} {names[gpu]}" if not number else f"GPU {gpu} ({number + 1})", "stream", gpu))
@@ -61,13 +64,13 @@ def jobs_in_time(run: ClusterOutcome) -> tuple[Activities, str]:
 
 
 def _failures(run: ClusterOutcome) -> tuple[list[str], dict[int, list[_Span]]]:
-    """What failed, in words; and when GPUs were away, each span with the number of its word after those of jobs."""
+    """What failed, in words; and when GPUs were away, each span with its word, numbered after the jobs."""
     words: dict[str, int] = {}
     found: dict[int, list[_Span]] = {}
     if run.failed is not None:
         first = np.concatenate([[0], np.cumsum([node.gpus for node in run.cluster.nodes])]).tolist()
         for each in run.failed.broken:
-            word = words.setdefault(f"node {each.node} is away: {each.kind}", len(run.jobs) + len(words))
+            word = words.setdefault(f"node {each.node}: {each.kind}", len(run.jobs) + len(words))
             for gpu in range(first[each.node], min(first[each.node + 1], GPUS)):
                 if each.end > each.start:
                     found.setdefault(gpu, []).append((each.start, each.end, word))
