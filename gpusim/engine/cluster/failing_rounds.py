@@ -18,6 +18,8 @@ from gpusim.engine.cluster.outcome import ClusterOutcome
 from gpusim.engine.cluster.rounds import RoundRun, RunningRow
 from gpusim.policies.clusters import ArrivingJob, ClusterSpec, JobRates
 
+GONE = -1  # the type of GPUs that a row cannot keep
+
 
 class FailingRoundRun(RoundRun):
     """As `RoundRun`, with failures."""
@@ -32,18 +34,18 @@ class FailingRoundRun(RoundRun):
             cluster, failing.kinds, spares=failing.spares, seed=failing.seed, told=failing.told, begin=self.now
         )
         self.book = FailureBook(cluster, failing.kinds, failing.seed)
-        self.all_servers = self.servers
         self.begun = self.now  # the round
         self.node_of = [node for node, each in enumerate(cluster.nodes) for _ in range(each.gpus)]
+        self.away: frozenset[int] = frozenset()
 
     def _jump(self, upcoming: float | None) -> None:
-        if self.active and not self.running and self.broken.at < math.inf:
+        if self.table.course["active"] and not self.table.course["held"] and self.broken.at < math.inf:
             upcoming = self.broken.at if upcoming is None else min(upcoming, self.broken.at)
         super()._jump(upcoming)
 
     def _end_round(self) -> None:
         """What failed during the round, and what ran there."""
-        first: dict[int, float] = {}  # row -> when
+        running, first = self.running(), dict[int, float]()  # row -> when
         while self.broken.at <= self.now:
             at = self.broken.at
             for each in self.broken.happen():
@@ -52,10 +54,10 @@ class FailingRoundRun(RoundRun):
                     continue
                 if self.failing.kinds[each.kind].leaves:
                     self.book.breaks(at, each.node, each.kind)
-                for number, row in enumerate(self.running):
+                for number, row in enumerate(running):
                     if at < row.end and self._strikes(each, row):
                         first.setdefault(number, at)
-        for number, row in enumerate(self.running):
+        for number, row in enumerate(running):
             dies = self.begun + min(self.book.strikes_after(job) for job in row.jobs)
             if dies < min(first.get(number, math.inf), row.end):
                 first[number] = dies
@@ -63,36 +65,36 @@ class FailingRoundRun(RoundRun):
             for job in row.jobs:
                 self.book.ran(job, until - self.begun)
             if number in first:
-                self._lose(row, until)
-        self.running = [row for number, row in enumerate(self.running) if number not in first]
+                self._lose(number, row, until)
         super()._end_round()
 
     def _strikes(self, what: Breakdown, row: RunningRow) -> bool:
         return what.gpu in row.gpus if what.gpu >= 0 else any(self.node_of[gpu] == what.node for gpu in row.gpus)
 
-    def _lose(self, row: RunningRow, at: float) -> None:
+    def _lose(self, number: int, row: RunningRow, at: float) -> None:
         """The row had its GPUs for nothing."""
-        begin, many = self.begun, len(row.gpus)
-        self.book.spent[LOST] += (at - begin) * many
+        tables, many, took = self.table.tables, len(row.gpus), row.end - self.begun
+        self.book.spent[LOST] += (at - self.begun) * many
         self.book.spent[NOTICING] += (row.end - at) * many
         for job in row.jobs:
             self.book.struck(job, at)
-        for gpu in row.gpus:
-            self.worked[gpu] += row.end - begin
-        self.table.spend(row.jobs, row.kind, row.end - begin)
-        self.done += 1
+        held = tables.held[number]
+        held["struck"] = 1
+        tables.worked[list(row.gpus)] += took
+        tables.had[held["row"], row.kind] += took
+        tables.total[row.kind] += took
+        self.table.course["done"] += 1
 
     def _begin_round(self) -> None:
         """On the nodes that are there."""
         self.begun = self.now
-        away = self.book.away
-        servers = [[each for each in kind if self.node_of[each[0]] not in away] for kind in self.all_servers]
-        if servers != self.servers:
-            self.servers, self.counts = servers, [sum(map(len, kind)) for kind in servers]
-            self.changed = True
-        self.assigned = {
-            jobs: place for jobs, place in self.assigned.items() if not any(self.node_of[gpu] in away for gpu in place[1])
-        }
+        away = frozenset(gpu for gpu, node in enumerate(self.node_of) if node in self.book.away)
+        if away != self.away:
+            self.away, self.counts = away, self.table.pool(away)
+            self.table.course["changed"] = 1
+            for number, row in enumerate(self.running()):
+                if not away.isdisjoint(row.gpus):
+                    self.table.tables.held[number]["kind"] = GONE
         super()._begin_round()
 
     def _share(self) -> None:

@@ -267,7 +267,7 @@ def begin_round(s: RoundTables, kinds: list[int]) -> None:
     prioritise(s)
     remember(s)
     before = c.held
-    c.held, c.begin, c.latest, c.busy, c.serving = 0, c.now, 0.0, 0, 0
+    c.held, c.latest, c.busy, c.serving = 0, 0.0, 0, 0
     for i in range(c.rows):
         s.job[s.a[i]].placed = 0
     many = 0

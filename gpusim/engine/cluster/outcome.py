@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from gpusim.policies.clusters import F64, I64, ArrivingJob, ClusterSpec, Part
 
 
-@dataclass(frozen=True)
-class PlacedJobs:
+class PlacedJobs(NamedTuple):
     """Jobs that ran together on the same GPUs for a while; GPUs by number, of one type.
 
     part   what they had of each of them: a share, or a MIG slice

@@ -15,7 +15,7 @@ from gpusim.base.tables import record, signature
 i1, i8, f8 = np.int8, np.int64, np.float64
 
 ROUND_COURSE = record(
-    [("now", f8), ("begin", f8), ("length", f8), ("initial", f8),  # begin: of the round; initial: that a job counts as having had
+    [("now", f8), ("length", f8), ("initial", f8),  # of a round; that a job counts as having had before it ran
      ("latest", f8), ("had", f8),                     # end of what runs; s of GPUs that jobs had
      ("rows", i8), ("held", i8), ("pieces", i8),
      ("busy", i8), ("serving", i8), ("active", i8), ("left", i8),  # GPUs, jobs that run, that are there, that are to end

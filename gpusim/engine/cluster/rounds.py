@@ -22,7 +22,7 @@ from gpusim.engine.cluster.checked import checked_rates, checked_whole
 from gpusim.engine.cluster.one_round import begin_round, end_round
 from gpusim.engine.cluster.outcome import ClusterOutcome, PlacedJobs
 from gpusim.engine.cluster.together import TogetherTable
-from gpusim.policies.clusters import ArrivingJob, ClusterSpec, JobRates, Shares, ShareView, Together
+from gpusim.policies.clusters import F64, ArrivingJob, ClusterSpec, JobRates, Shares, ShareView, Together
 
 ROUND, RESET, IDLE = 360.0, 1920.0, 1000
 
@@ -133,23 +133,25 @@ class RoundRun:
         gpus = dict(sorted(zip(self.kinds, self.counts, strict=True)))
         active = self.table.active()
         view = ShareView(self.now, active, gpus, self.jobs, self.table.tables.job["steps"].tolist(), self.rates, self.rates_of)
-        self.table.share(self._checked(self.scheduler.shares(view) if active else {}), self.kinds)
+        self.table.share(*self._checked(self.scheduler.shares(view) if active else {}))
         self.table.course["changed"] = 0
 
-    def _checked(self, shares: Shares) -> Shares:
-        """PolicyError for a row of jobs that are not there."""
+    def _checked(self, shares: Shares) -> tuple[list[int], F64]:
+        """(rows, shares by type).  PolicyError for a row of jobs that are not there."""
         if not isinstance(shares, Mapping):
             raise self.error(f"answers a {type(shares).__name__}, not shares of time by jobs")
-        rows, kinds = self.table.rows(), set(self.kinds)
+        rows, kinds, at = self.table.rows(), set(self.kinds), list[int]()
         for row, parts in shares.items():
             if not isinstance(row, tuple) or row not in rows:
                 raise self.error(f"answers shares of {row!r}, which is no job or pair that is there")
             if not parts.keys() <= kinds:
                 unknown = next(kind for kind in parts if kind not in kinds)
                 raise self.error(f"answers a share of '{unknown}' GPUs, of which the cluster has none")
-            if min(parts.values(), default=0.0) < 0.0:
-                raise self.error(f"answers a negative share for {row!r}")
-        return shares
+            at.append(rows[row])
+        values = np.array([[parts.get(kind, 0.0) for kind in self.kinds] for parts in shares.values()], np.float64)
+        if (negative := np.flatnonzero((values < 0.0).any(axis=-1))).size:
+            raise self.error(f"answers a negative share for {list(shares)[negative[0]]!r}")
+        return at, values
 
     def _begin_round(self) -> None:
         """Gives GPUs for a round."""
@@ -180,8 +182,10 @@ class RoundRun:
         at, busy, waiting = zip(*self.log, strict=True)
         many = int(course["pieces"])
         placed = tuple(
-            PlacedJobs(_together(p), self.kinds[p["kind"]], tuple(gpus[: p["many"]].tolist()), float(p["start"]), float(p["end"]))
-            for p, gpus in zip(tables.piece[:many], tables.gpus_of[:many], strict=True)
+            PlacedJobs((a,) if b < 0 else (a, b), self.kinds[kind], tuple(gpus[:wants]), start, end)
+            for (a, b, kind, wants, start, end), gpus in zip(
+                tables.piece[:many].tolist(), tables.gpus_of[:many].tolist(), strict=True
+            )
         )
         counts = {name: float(course[name]) for name in ("rounds", "kept", "chances")} | {"end_s": self.now}
         if self.now > 0.0:

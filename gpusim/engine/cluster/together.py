@@ -10,7 +10,7 @@ import numpy as np
 
 from gpusim.base.tables import filled
 from gpusim.engine.cluster.round_tables import RoundTables
-from gpusim.policies.clusters import ArrivingJob, ClusterSpec, Shares, Together
+from gpusim.policies.clusters import F64, ArrivingJob, ClusterSpec, Together
 
 ROWS, PIECES = 64, 1024  # at first
 _OF_ROWS = ("a", "b", "asked", "runs", "rate", "share", "had", "deficit", "priority", "holds", "order", "merged")
@@ -115,10 +115,9 @@ class TogetherTable:
         t.had[:n] = initial
         t.total[:] = n * initial
 
-    def share(self, shares: Shares, kinds: Sequence[str]) -> None:
-        """New shares of time for all rows that there are."""
-        n, rows = int(self.course["rows"]), self.rows()
+    def share(self, at: list[int], shares: F64) -> None:
+        """New shares of time: those of these rows, none for all others."""
+        n = int(self.course["rows"])
         self.tables.share[:n], self.tables.asked[:n] = 0.0, 1
-        if shares:
-            at = [rows[row] for row in shares]
-            self.tables.share[at] = [[parts.get(kind, 0.0) for kind in kinds] for parts in shares.values()]
+        if at:
+            self.tables.share[at] = shares
