@@ -62,7 +62,8 @@ def _kinds(
         raise GpusimError(f"a cluster does not know a {name} that slows jobs", hint=_OTHERS)
 
     sizes = sorted({node.gpus for node in cluster.nodes})
-    each, told = [], ()
+    each: list[tuple[FailureKind, ...]] = []
+    told: tuple[ToldFailure, ...] = ()
     for gpus in sizes:
         found, told = kinds_of(word, FailureContext(gpus, 1, 1, detect, repair, keeps))
         each.append(found)
