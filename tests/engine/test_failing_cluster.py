@@ -200,7 +200,7 @@ def test_nothing_runs_on_a_node_that_is_away(scheduler: str) -> None:
 @pytest.mark.slow
 def test_work_without_an_end_is_refused() -> None:
     kind = ClusterFailure(name="job", of_jobs=1.0, leaves=False)
-    with pytest.raises(GpusimError, match=r"sees no end of job 0: it fails 10,000 times"):
+    with pytest.raises(GpusimError, match=r"job 0 fails 10,000 times, each time before its next checkpoint"):
         ran(jobs((0, 1000, 1)), nodes(1), FailingCluster(kinds=(kind,), policy=every(100)))
     with pytest.raises(GpusimError, match="leaves job 0 without GPUs for good"):
         ran(jobs((0, 10, 1)), nodes(1), failing((5, 0), kind=ClusterFailure(name="node")))

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpusim.base.errors import GpusimError
 from gpusim.engine.cluster.breakdowns import Breakdown, Breakdowns, ClusterFailure, ToldBreakdown
 from gpusim.engine.cluster.events import EventRun
 from gpusim.engine.cluster.failure_book import LOST, NOTICING, RESTARTING, SAVING, FailureBook
@@ -122,7 +123,8 @@ class FailingEventRun(EventRun):
         self.tries[job] += 1
         if self.tries[job] > MOST:
             name = self.jobs[job].name or f"job {job}"
-            raise self.error(f"sees no end of {name}: it fails {MOST:,} times before its next checkpoint, at {now:.0f} s")
+            said = f"{name} fails {MOST:,} times, each time before its next checkpoint"
+            raise GpusimError(said, self.jobs[job].where, "checkpoints closer together (--every), or fewer failures")
         self.book.struck(job, now)
         heapq.heappush(self.noticed, (now + kind.detect, job))
 

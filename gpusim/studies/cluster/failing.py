@@ -59,7 +59,7 @@ def _kinds(
     """The rates of nodes by their number of GPUs."""
 
     def keeps(name: str, left: float) -> float:
-        raise GpusimError(f"a cluster does not know a {name} that slows jobs", hint=_OTHERS)
+        raise GpusimError(f"a cluster does not know failures of a {name}", hint=_OTHERS)
 
     sizes = sorted({node.gpus for node in cluster.nodes})
     each: list[tuple[FailureKind, ...]] = []
