@@ -15,7 +15,7 @@ from gpusim.policies.clusters import ClusterNode, ClusterSpec
 from gpusim.policies.forms import CheckpointPolicy
 from gpusim.policies.registry import of
 from gpusim.programs.arrivals.words import cluster_of
-from gpusim.studies.failures.kinds import FailureContext, checked_nodes, kinds_of
+from gpusim.studies.failures.kinds import FailureContext, checked_nodes, kinds_of, known
 from gpusim.studies.failures.setup import interval_word
 
 ROUND = "round"  # a checkpoint at the end of each
@@ -59,20 +59,22 @@ def _kinds(
     """The rates of nodes by their number of GPUs."""
 
     def keeps(name: str, left: float) -> float:
-        raise GpusimError(f"a cluster does not know failures of a {name}", hint=_OTHERS)
+        raise GpusimError(f"a cluster does not know failures of '{name}'", hint=_OTHERS)
 
     sizes = sorted({node.gpus for node in cluster.nodes})
     each: list[tuple[FailureKind, ...]] = []
     told: tuple[ToldFailure, ...] = ()
     for gpus in sizes:
         found, told = kinds_of(word, FailureContext(gpus, 1, 1, detect, repair, keeps))
+        if cards := [kind.name for kind in found if word not in known() and kind.name.startswith(("nic", "link"))]:
+            keeps(cards[0], 0.0)
         each.append(found)
     return tuple(_one(kinds, sizes) for kinds in zip(*each, strict=True)), told
 
 
 def _one(kinds: tuple[FailureKind, ...], sizes: list[int]) -> ClusterFailure:
     kind = kinds[0]
-    if kind.effect not in KNOWN or kind.name.startswith(("nic", "link")):
+    if kind.effect not in KNOWN:
         raise GpusimError(f"a cluster does not know failures of '{kind.name}'", hint=_OTHERS)
     rate = 1e9 / kind.between
     rates = {gpus: one.each * rate for gpus, one in zip(sizes, kinds, strict=True)} if kind.each else {}
