@@ -8,20 +8,18 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpusim.base.errors import GpusimError
+from gpusim.base.calls import listed
+from gpusim.cli.asked import needed
 from gpusim.cli.options import Json, Use, output
 from gpusim.cli.output import emit, emit_json
 
 if TYPE_CHECKING:
     from gpusim.studies.experts.setup import ExpertAnswer
-
-_BETWEEN = re.compile(r",\s*(?![^()]*\))")  # commas that are not inside parentheses
 
 
 def verb(
@@ -49,9 +47,7 @@ def verb(
     if question:
         answer_question(question, out, json=json)
         return
-    for name, value in (("model", model), ("machine", machine)):
-        if not value:
-            raise GpusimError(f"a run of experts needs --{name}, or a file that asks a question", hint="gpusim experts --help")
+    needed("a run of experts needs", "experts", model=model, machine=machine)
     from gpusim.api.experts import experts
 
     given: dict[str, Any] = {
@@ -59,7 +55,7 @@ def verb(
     }  # fmt: skip
     words = {name: value for name, value in given.items() if value}
     words |= {"batch": batch, "bits": bits, "memory": memory, "seed": seed, "use": tuple(use or ())}
-    policies = [{"evict": name} for name in _BETWEEN.split(evict)] if evict else [{}]
+    policies = [{"evict": name} for name in listed(evict)] if evict else [{}]
     found = [experts(model, machine, like=like, **words | policy) for policy in policies]
     if out is not None:
         from gpusim.base.files import write_json
