@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def verb(
-    question: Annotated[str, typer.Argument(metavar="[QUESTION]", help="A YAML file, or how_many_gpus, shared_gpus, failing_nodes.")] = "",
+    question: Annotated[str, typer.Argument(metavar="[QUESTION]", help="A YAML file, or one that ships: how_many_gpus.")] = "",
     *,
     gpus: Annotated[str, typer.Option(help="Nodes: '16 x 8 v100', '8 v100, 4 p100', a CSV; '? x 8 v100': the fewest.")] = "",
     arrivals: Annotated[str, typer.Option(help="A trace (.trace, .csv), or poisson, diurnal, bursts, like(jobs=1000).")] = "",
