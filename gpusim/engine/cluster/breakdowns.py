@@ -47,7 +47,7 @@ class ToldBreakdown(NamedTuple):
     node: int
 
 
-class Breakdown(NamedTuple):
+class NodeBreakdown(NamedTuple):
     """What happens to a node: it fails, of a kind by number and on one GPU (-1: on all), or is back (kind -1)."""
 
     node: int
@@ -106,12 +106,12 @@ class Breakdowns:
         drawn = self._now + self._left / self._total if self._total > 0.0 else math.inf
         return min(drawn, self._told[0].at if self._told else math.inf, self._coming[0][0] if self._coming else math.inf)
 
-    def happen(self) -> list[Breakdown]:
+    def happen(self) -> list[NodeBreakdown]:
         """What happens at `at`: a node is back, or one fails, or all of a group."""
         now = self.at
         self._left -= (now - self._now) * self._total
         self._now = now
-        found: list[Breakdown] = []
+        found: list[NodeBreakdown] = []
         if self._coming and self._coming[0][0] <= now:
             found = self._back(now)
         elif self._told and self._told[0].at <= now:
@@ -131,20 +131,20 @@ class Breakdowns:
         node = self._draws.choices(up, [self._each[each] for each in up])[0]
         return node, self._draws.choices(range(len(self.kinds)), self._rates[node])[0]
 
-    def _fails(self, now: float, number: int, node: int) -> list[Breakdown]:
+    def _fails(self, now: float, number: int, node: int) -> list[NodeBreakdown]:
         kind = self.kinds[number]
         if not self._up[node]:
             return []
         if not kind.leaves:
             gpu = self._first[node] + self._draws.randrange(self._nodes[node].gpus) if kind.one_gpu else -1
-            return [Breakdown(node, number, gpu)]
+            return [NodeBreakdown(node, number, gpu)]
         first = node // kind.group * kind.group
         found = []
         for each in range(first, min(first + kind.group, len(self._nodes))):
             if self._up[each]:
                 self._up[each] = False
                 self._replace(now, kind, each)
-                found.append(Breakdown(each, number))
+                found.append(NodeBreakdown(each, number))
         return found
 
     def _replace(self, now: float, kind: ClusterFailure, node: int) -> None:
@@ -161,7 +161,7 @@ class Breakdowns:
         self._order += 1
         heapq.heappush(self._coming, (when, self._order, node, like))
 
-    def _back(self, now: float) -> list[Breakdown]:
+    def _back(self, now: float) -> list[NodeBreakdown]:
         _, _, node, like = heapq.heappop(self._coming)
         if node < 0:
             if not self._missing.get(like):
@@ -172,4 +172,4 @@ class Breakdowns:
                 self._push(earliest, node, like)
                 return []
         self._up[node] = True
-        return [Breakdown(node)]
+        return [NodeBreakdown(node)]

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpusim.base.errors import GpusimError
-from gpusim.engine.cluster.breakdowns import Breakdown, Breakdowns, ClusterFailure, ToldBreakdown
+from gpusim.engine.cluster.breakdowns import Breakdowns, ClusterFailure, NodeBreakdown, ToldBreakdown
 from gpusim.engine.cluster.events import EventRun
 from gpusim.engine.cluster.failure_book import LOST, NOTICING, RESTARTING, SAVING, FailureBook
 from gpusim.engine.cluster.outcome import ClusterOutcome
@@ -82,7 +82,7 @@ class FailingEventRun(EventRun):
 
     def _happen(self) -> None:
         now = self.view.now
-        failed: list[Breakdown] = []
+        failed: list[NodeBreakdown] = []
         while self.broken.at <= now:
             for each in self.broken.happen():
                 if each.kind < 0:
@@ -101,7 +101,7 @@ class FailingEventRun(EventRun):
         for each in failed:
             self._breaks(each)
 
-    def _breaks(self, what: Breakdown) -> None:
+    def _breaks(self, what: NodeBreakdown) -> None:
         view, kind = self.view, self.failing.kinds[what.kind]
         gpus = set(view.free.gpus_on(what.node)) if what.gpu < 0 else {what.gpu}
         for job in [job for job, mine in view.running.items() if not gpus.isdisjoint(mine)]:

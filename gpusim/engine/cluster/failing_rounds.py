@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpusim.engine.cluster.breakdowns import Breakdown, Breakdowns
+from gpusim.engine.cluster.breakdowns import Breakdowns, NodeBreakdown
 from gpusim.engine.cluster.failing import FailingCluster
 from gpusim.engine.cluster.failure_book import LOST, NOTICING, FailureBook
 from gpusim.engine.cluster.outcome import ClusterOutcome
@@ -68,7 +68,7 @@ class FailingRoundRun(RoundRun):
                 self._lose(number, row, until)
         super()._end_round()
 
-    def _strikes(self, what: Breakdown, row: RunningRow) -> bool:
+    def _strikes(self, what: NodeBreakdown, row: RunningRow) -> bool:
         return what.gpu in row.gpus if what.gpu >= 0 else any(self.node_of[gpu] == what.node for gpu in row.gpus)
 
     def _lose(self, number: int, row: RunningRow, at: float) -> None:
