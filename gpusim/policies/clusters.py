@@ -205,6 +205,14 @@ class ShareView:
         """Steps/s alone on GPUs of this type."""
         return self._rates[job][kind]
 
+    def numbers(self) -> tuple[F64, F64, F64, F64]:
+        """Of all jobs: GPUs that they want, weights, steps left, and steps/s (jobs, types in the order of `gpus`)."""
+        said = [self._said[job] for job in self.jobs]
+        wants, weights = np.array([job.gpus for job in said], np.float64), np.array([job.weight for job in said], np.float64)
+        left = np.array([job.work for job in said], np.float64) - np.array([self._steps[job] for job in self.jobs])
+        rates = np.array([[self._rates[job][kind] for kind in self.gpus] for job in self.jobs], np.float64)
+        return wants, weights, left, rates
+
     def pair(self, a: int, b: int, kind: str) -> tuple[float, float]:
         """Steps/s of two jobs on the same GPUs of this type."""
         found = self._tables.pair(self._said[a], self._said[b], kind)

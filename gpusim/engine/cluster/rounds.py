@@ -140,14 +140,12 @@ class RoundRun:
         """(rows, shares by type).  PolicyError for a row of jobs that are not there."""
         if not isinstance(shares, Mapping):
             raise self.error(f"answers a {type(shares).__name__}, not shares of time by jobs")
-        rows, kinds, at = self.table.rows(), set(self.kinds), list[int]()
-        for row, parts in shares.items():
-            if not isinstance(row, tuple) or row not in rows:
-                raise self.error(f"answers shares of {row!r}, which is no job or pair that is there")
-            if not parts.keys() <= kinds:
-                unknown = next(kind for kind in parts if kind not in kinds)
-                raise self.error(f"answers a share of '{unknown}' GPUs, of which the cluster has none")
-            at.append(rows[row])
+        rows, kinds = self.table.rows(), set(self.kinds)
+        if strange := [row for row in shares if row not in rows]:
+            raise self.error(f"answers shares of {strange[0]!r}, which is no job or pair that is there")
+        if unknown := {kind: None for parts in shares.values() if parts.keys() != kinds for kind in parts if kind not in kinds}:
+            raise self.error(f"answers a share of '{next(iter(unknown))}' GPUs, of which the cluster has none")
+        at = [rows[row] for row in shares]
         values = np.array([[parts.get(kind, 0.0) for kind in self.kinds] for parts in shares.values()], np.float64)
         if (negative := np.flatnonzero((values < 0.0).any(axis=-1))).size:
             raise self.error(f"answers a negative share for {list(shares)[negative[0]]!r}")
