@@ -135,6 +135,15 @@ def test_a_job_that_the_scheduler_stops_has_saved() -> None:
 
 
 @pytest.mark.hand_worked
+def test_a_job_that_hangs_may_be_stopped_and_fail_again() -> None:
+    """It fails at 10 and would be noticed at 60; a higher priority takes its GPU from 20 to 30; it fails again at 40."""
+    two = [*jobs((0, 100, 1)), *jobs((20, 10, 1), priority=5.0)]
+    kind = ClusterFailure(name="job", leaves=False, detect=50)
+    found = ran(two, nodes(1), failing((10, 0), (40, 0), kind=kind), "priority")
+    assert found.end.tolist() == [90 + 100, 30] and spent(found) == [0, 10 + 50, 0, 20]
+
+
+@pytest.mark.hand_worked
 def test_rounds_lose_what_ran_on_the_node() -> None:
     kind = ClusterFailure(name="node", repair=360)
     two = jobs((0, 500, 1), (0, 500, 1))

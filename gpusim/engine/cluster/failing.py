@@ -65,8 +65,8 @@ class FailingEventRun(EventRun):
         many = len(self.jobs)
         self.saved = [SavedWork() for _ in self.jobs]
         self.hung: dict[int, float] = {}  # since when
-        self.noticed: list[tuple[float, int]] = []
-        self.dies: list[tuple[float, int, int]] = []  # when, job, its which run
+        self.noticed: list[tuple[float, int, int]] = []  # when, job, its which run
+        self.dies: list[tuple[float, int, int]] = []  # the same of programs that die by themselves
         self.runs, self.tries = [0] * many, [0] * many
         self.told = [0.0] * many  # up to when its time stands in the book
         self._failed = getattr(scheduler, "failed", None)
@@ -91,8 +91,8 @@ class FailingEventRun(EventRun):
                 else:
                     failed.append(each)
         while self.noticed and self.noticed[0][0] <= now:
-            _, job = heapq.heappop(self.noticed)
-            if job in self.hung:
+            _, job, which = heapq.heappop(self.noticed)
+            if self.runs[job] == which:
                 self._notice(job)
         while self.dies and self.dies[0][0] <= now:
             _, job, which = heapq.heappop(self.dies)
@@ -126,7 +126,7 @@ class FailingEventRun(EventRun):
             said = f"{name} fails {MOST:,} times, each time before its next checkpoint"
             raise GpusimError(said, self.jobs[job].where, "checkpoints closer together (--every), or fewer failures")
         self.book.struck(job, now)
-        heapq.heappush(self.noticed, (now + kind.detect, job))
+        heapq.heappush(self.noticed, (now + kind.detect, job, self.runs[job]))
 
     def _notice(self, job: int) -> None:
         view = self.view
