@@ -135,6 +135,13 @@ def test_a_job_that_the_scheduler_stops_has_saved() -> None:
 
 
 @pytest.mark.hand_worked
+def test_what_is_noticed_and_repaired_at_once_costs_the_work_alone() -> None:
+    kind = ClusterFailure(name="node", detect=0, repair=0)
+    found = ran(jobs((0, 100, 8)), nodes(4, 4), failing((25, 0), (25, 1), kind=kind, policy=every(10)))
+    assert found.end.tolist() == [105] and spent(found) == [0, 0, 0, 5 * 8]
+
+
+@pytest.mark.hand_worked
 def test_a_job_that_hangs_may_be_stopped_and_fail_again() -> None:
     """It fails at 10 and would be noticed at 60; a higher priority takes its GPU from 20 to 30; it fails again at 40."""
     two = [*jobs((0, 100, 1)), *jobs((20, 10, 1), priority=5.0)]

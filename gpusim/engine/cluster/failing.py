@@ -82,14 +82,13 @@ class FailingEventRun(EventRun):
 
     def _happen(self) -> None:
         now = self.view.now
-        failed: list[NodeBreakdown] = []
         while self.broken.at <= now:
             for each in self.broken.happen():
                 if each.kind < 0:
                     self.view.free.mended(each.node)
                     self.book.back(now, each.node)
                 else:
-                    failed.append(each)
+                    self._breaks(each)
         while self.noticed and self.noticed[0][0] <= now:
             _, job, which = heapq.heappop(self.noticed)
             if self.runs[job] == which:
@@ -98,8 +97,6 @@ class FailingEventRun(EventRun):
             _, job, which = heapq.heappop(self.dies)
             if self.runs[job] == which and job not in self.hung:
                 self._fail(job, self.book.kind_of_job(job))
-        for each in failed:
-            self._breaks(each)
 
     def _breaks(self, what: NodeBreakdown) -> None:
         view, kind = self.view, self.failing.kinds[what.kind]
