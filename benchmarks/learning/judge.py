@@ -26,8 +26,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "learned.md"
 T4 = 2.776  # Student's t, 97.5 %, 4 degrees of freedom
 ROUNDS = 40
 EVICT = ("lru", "cost_aware", "sieve", "imitation", "evolved", "belady")
-RELEASE = ("none", "watermark", "moving_average", "markov", "finite_context", "perceptron")
-TRAINED = ("imitation", "evolved", "perceptron")
+RELEASE = ("none", "watermark", "moving_average", "markov", "finite_context", "perceptron", "lstm")
+TRAINED = ("imitation", "evolved", "perceptron", "lstm")
+FORETELL = ("perceptron", "lstm")
 
 
 def with_interval(values: Sequence[float]) -> str:
@@ -110,10 +111,10 @@ def errors() -> str:
     """Errors of what predictors of demand expect, a row for each program."""
     rows = []
     for program in (*TRAINED_ON, *JUDGED_ON):
-        own = [foretell.error(f"perceptron(seed={seed})", program) for seed in range(SEEDS)]
+        own = [with_interval([foretell.error(spec, program) for spec in seeds_of(name)]) for name in FORETELL]
         others = [f"{foretell.error(name, program):.2f}" for name in foretell.RIVALS]
-        rows.append([program + (" (trained on)" if program in TRAINED_ON else ""), *others, with_interval(own)])
-    return table(["program", *(f"`{name}`" for name in (*foretell.RIVALS, "perceptron"))], rows)
+        rows.append([program + (" (trained on)" if program in TRAINED_ON else ""), *others, *own])
+    return table(["program", *(f"`{name}`" for name in (*foretell.RIVALS, *FORETELL))], rows)
 
 
 def main() -> None:

@@ -19,10 +19,14 @@ def rounded(weights: list[Any]) -> list[Any]:
 
 def network(path: str, said: str, trainings: list[list[Any]]) -> None:
     """Keep several trainings as a DenseNetwork named WEIGHTS."""
-    arrays = [np.stack([rounded(one)[k] for one in trainings]) for k in range(4)]
-    names = ("first", "shift", "second", "last")
+    networks(path, said, "network", "DenseNetwork", ("first", "shift", "second", "last"), trainings)
+
+
+def networks(path: str, said: str, module: str, kind: str, names: tuple[str, ...], trainings: list[list[Any]]) -> None:
+    """Keep several trainings as such a tuple of arrays, one for each name, named WEIGHTS."""
+    arrays = [np.stack([rounded(one)[k] for one in trainings]) for k in range(len(names))]
     body = ",\n".join(f"    {name}=np.array({_text(a)})" for name, a in zip(names, arrays, strict=True))
-    _write(path, said, "\nfrom gpusim.policies.network import DenseNetwork\n", f"WEIGHTS = DenseNetwork(\n{body},\n)")
+    _write(path, said, f"\nfrom gpusim.policies.{module} import {kind}\n", f"WEIGHTS = {kind}(\n{body},\n)")
 
 
 def table(path: str, said: str, array: Any, name: str = "WEIGHTS") -> None:

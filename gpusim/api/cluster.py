@@ -20,7 +20,8 @@ def cluster(gpus: str, arrivals: str, schedulers: Any = ("first_come",), *, goal
     arrivals  a trace (.trace, .csv), or drawn: "poisson(jobs=1000, rate=20)"
     schedulers  policies of kind jobs by name, or of your own, decorated with `gpusim.policy.jobs`
     goal  "wait p90 1 h", "jct mean 5 h", "missed 0.01"
-    words  the fields of `studies.cluster.setup.ClusterStudySpec`: rates, round, restart, seed, use
+    words  the fields of `studies.cluster.setup.ClusterStudySpec`: rates, round, restart, seed, use; failures, every, save,
+           detect, repair, spare
 
     Raises GpusimError, each with its reason.
 

@@ -25,6 +25,7 @@ class FreeGpus:
     memory  free bytes of each GPU; host, cpus: of each node
     total   free parts of each type
     slices  of each GPU that is cut: (MIG slice, where it begins), busy ones only
+    broken  nodes that have failed and are not back; lost: parts of each of their GPUs that nothing can have, in all `away`
     """
 
     def __init__(self, cluster: ClusterSpec) -> None:
@@ -45,6 +46,38 @@ class FreeGpus:
         self.largest = {kind: int(self.size[rows].max()) for kind, rows in self.nodes_of.items()}
         self.total = {kind: len(rows) * WHOLE for kind, rows in self.gpus_of.items()}
         self.slices: dict[int, list[tuple[str, int]]] = {}
+        self.broken: set[int] = set()
+        self.lost: dict[int, int] = {}
+        self.away = 0
+
+    def gpus_on(self, node: int) -> range:
+        """By number."""
+        return range(int(self.start[node]), int(self.start[node + 1]))
+
+    def works(self, gpus: tuple[int, ...]) -> bool:
+        """Whether none of them is on a node that has failed."""
+        return not self.broken or self.broken.isdisjoint(self.node_of[gpu] for gpu in gpus)
+
+    def breaks(self, node: int) -> None:
+        """Nothing can have what is free on the node; called again when a job there has given back its part."""
+        self.broken.add(node)
+        for gpu in self.gpus_on(node):
+            room = int(self.room[gpu])
+            self.lost[gpu] = self.lost.get(gpu, 0) + room
+            self.whole[node] -= int(room == WHOLE)
+            self.room[gpu] = 0
+            self.away += room
+            self.total[self.kind_of[gpu]] -= room
+
+    def mended(self, node: int) -> None:
+        """The node is back, or another is in its place."""
+        self.broken.discard(node)
+        for gpu in self.gpus_on(node):
+            room = self.lost.pop(gpu, 0)
+            self.room[gpu] += room
+            self.whole[node] += int(room > 0 and self.room[gpu] == WHOLE)
+            self.away -= room
+            self.total[self.kind_of[gpu]] += room
 
     def take(self, job: ArrivingJob, gpus: tuple[int, ...], sign: int = -1, part: Part | None = None) -> None:
         """The job has these GPUs, or this part of them; sign 1: it gives them back."""
@@ -77,12 +110,16 @@ class FreeGpus:
 
     def why_not(self, job: ArrivingJob, gpus: tuple[int, ...], part: Part | None = None) -> str:
         """What speaks against this place; "": nothing.  Raises ProfileError for a MIG slice that the GPU does not offer."""
-        if len(gpus) != job.gpus or len(set(gpus)) != len(gpus):
-            return f"{len(set(gpus))} GPUs, and it wants {job.gpus}"
+        if len(gpus) not in job.sizes() or len(set(gpus)) != len(gpus):
+            least = f"{job.least} to " if job.elastic else ""
+            return f"{len(set(gpus))} GPUs, and it wants {least}{job.gpus}"
         if wrong := [gpu for gpu in gpus if not 0 <= gpu < len(self.room)]:
             return f"GPU {wrong[0]}, and the cluster has {len(self.room)}"
         if len({self.kind_of[gpu] for gpu in gpus}) > 1:
             return "GPUs of several types"
+        if not self.works(gpus):
+            failed = [gpu for gpu in gpus if self.node_of[gpu] in self.broken]
+            return f"GPU {failed[0]}, whose node {self.node_of[failed[0]]} has failed"
         if isinstance(part, str):
             return self._no_slice(job, gpus, part)
         if part is not None and not 0.0 < part <= 1.0:

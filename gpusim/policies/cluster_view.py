@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from gpusim.policies.cluster_state import FreeGpus
 from gpusim.policies.clusters import ArrivingJob, ClusterSpec, JobRates, Part
@@ -13,7 +15,8 @@ class ClusterView:
     """The same object throughout a run; it always shows what is now.
 
     now      s
-    waiting  numbers of the jobs that have arrived and have no GPUs, in the order in which they came or were stopped
+    waiting  numbers of the jobs that have arrived and have no GPUs, in the order in which they came or were stopped; those
+             that lost their GPUs by a failure stand in front
     running  job -> its GPUs, by number
     started  job -> when its steps began; since: when it got its GPUs
     part     job that runs -> its share of each of its GPUs, or its MIG slice
@@ -26,7 +29,7 @@ class ClusterView:
         tables: JobRates | None = None,
     ) -> None:  # fmt: skip
         self.now = 0.0
-        self.waiting: dict[int, None] = {}
+        self.waiting: OrderedDict[int, None] = OrderedDict()
         self.running: dict[int, tuple[int, ...]] = {}
         self.started: dict[int, float] = {}
         self.since: dict[int, float] = {}
@@ -67,9 +70,15 @@ class ClusterView:
         """Of jobs that would share a GPU of this type, each with a part of it: their speeds over those alone on whole ones."""
         return self._tables.beside(kind, [(self._jobs[job], part) for job, part in there])
 
-    def place(self, job: int, rule: str = "best") -> tuple[int, ...]:
+    def place(self, job: int, rule: str = "best", gpus: int = 0) -> tuple[int, ...]:
         """GPUs that are free for it now, on its fastest type that has some; (): there are none.
 
         rule  "first", "best" or "worst", as `FreeGpus.place` says
+        gpus  so many instead of all that it wants (one of `job(job).sizes()`)
         """
-        return self.free.place(self._jobs[job], self.kinds(job), rule)
+        said = self._jobs[job]
+        return self.free.place(replace(said, gpus=gpus) if gpus else said, self.kinds(job), rule)
+
+    def pace(self, job: int, kind: str, gpus: int) -> float:
+        """Of a job on so many GPUs of this type, over that on all it wants; 0: it does not run there."""
+        return self._tables.pace(self._jobs[job], kind, gpus)

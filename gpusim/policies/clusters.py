@@ -9,7 +9,9 @@ A scheduler is an object with one of two verbs.
         one decision, asked again until it is None: start this job on these GPUs, or stop it (`gpusim.engine.cluster.events`).
         `part` is the share of each GPU (0.5) or the MIG slice ("3g.40gb") that it is to have, in place of the share that the
         trace says; of a job that runs there: from now on.  Asked whenever a job comes or ends, and at the times that it says to
-        `view.ask_at`; `arrived(view, job)` and `left(view, job)` are called before, where it has them.
+        `view.ask_at`; `arrived(view, job)`, `left(view, job)` and `failed(view, job)` (a failure takes its GPUs, and `arrived`
+        follows) are called before, where it has them.  GPUs of a job that runs may be on a node that has failed until that is
+        noticed: `view.free.works(gpus)`.
 
 A built-in is one file `policies/jobs/<name>.py` with a function `<name>(**parameters)` that makes a scheduler, or
 `<name>(view, **parameters)`, which is `place` itself.
@@ -19,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +47,7 @@ class ArrivingJob:
     work      steps, or seconds where nothing says how fast its steps are
     model     its row in a table of rates; "": a step takes a second on any GPU
     gpus      that it wants, all at once; share: of each, 1 unless `gpus` is 1
+    least     GPUs with which it goes on where it cannot have all; 0: none but all; unit: it has a multiple of so many
     sized     the number of GPUs that the rates are of; 0: as `gpus`
     memory    bytes of each GPU; host: bytes of the node, cpus: of the node; 0: not known
     peak      bytes of each GPU that it takes in truth, where that is more than `memory`
@@ -52,6 +55,7 @@ class ArrivingJob:
     types     of GPU that it may run on; empty: all
     weight    of its share; priority: the higher goes first
     deadline  s after its arrival
+    save      s for which a checkpoint stops it; restart: s to start it again and to load one; nan: as the cluster says
     where     file:line
     """
 
@@ -60,6 +64,8 @@ class ArrivingJob:
     work: float = 0.0
     model: str = ""
     gpus: int = 1
+    least: int = 0
+    unit: int = 1
     share: float = 1.0
     sized: int = 0
     memory: float = 0.0
@@ -71,7 +77,19 @@ class ArrivingJob:
     weight: float = 1.0
     priority: float = 0.0
     deadline: float = np.inf
+    save: float = math.nan
+    restart: float = math.nan
     where: str = ""
+
+    @property
+    def elastic(self) -> bool:
+        """Whether it can go on with fewer GPUs."""
+        return 0 < self.least < self.gpus
+
+    def sizes(self) -> list[int]:
+        """Numbers of GPUs that it can have, the largest first."""
+        fewer = range(self.gpus - 1, self.least - 1, -1) if self.elastic else ()
+        return [self.gpus, *(n for n in fewer if n % self.unit == 0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +140,16 @@ class JobRates:
         if not job.model:
             return 1.0
         return self.alone.get((kind, job.model, job.sized or job.gpus))
+
+    def pace(self, job: ArrivingJob, kind: str, gpus: int) -> float:
+        """Of an elastic job on so many GPUs, over that on all it wants; 0: the table does not say.
+
+        In proportion where it has no model.  A rate of a table is that of all its GPUs together.
+        """
+        if gpus == job.gpus or not job.model:
+            return gpus / job.gpus
+        whole, part = self.of(job, kind), self.of(replace(job, gpus=gpus, sized=0), kind)
+        return part / whole if part and whole else 0.0
 
     def pair(self, a: ArrivingJob, b: ArrivingJob, kind: str) -> tuple[float, float] | None:
         """Of two jobs on the same GPUs; None where the table does not say."""
@@ -176,6 +204,14 @@ class ShareView:
     def rate(self, job: int, kind: str) -> float:
         """Steps/s alone on GPUs of this type."""
         return self._rates[job][kind]
+
+    def numbers(self) -> tuple[F64, F64, F64, F64]:
+        """Of all jobs: GPUs that they want, weights, steps left, and steps/s (jobs, types in the order of `gpus`)."""
+        said = [self._said[job] for job in self.jobs]
+        wants, weights = np.array([job.gpus for job in said], np.float64), np.array([job.weight for job in said], np.float64)
+        left = np.array([job.work for job in said], np.float64) - np.array([self._steps[job] for job in self.jobs])
+        rates = np.array([[self._rates[job][kind] for kind in self.gpus] for job in self.jobs], np.float64)
+        return wants, weights, left, rates
 
     def pair(self, a: int, b: int, kind: str) -> tuple[float, float]:
         """Steps/s of two jobs on the same GPUs of this type."""

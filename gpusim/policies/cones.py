@@ -54,8 +54,11 @@ class ConeProgram:
             said = "this scheduler solves a program over shares, which needs ECOS"
             raise GpusimError(said, hint="pip install 'gpusim[lp]'") from None
         rows, columns, values = (np.concatenate(part) for part in zip(*self._triples, strict=True))
-        matrix = sparse.csc_matrix((values, (rows, columns)), shape=(self._rows, self.many))
-        matrix.eliminate_zeros()
+        order = np.lexsort((rows, columns))  # no place is there twice
+        order = order[values[order] != 0.0]
+        begins = np.zeros(self.many + 1, np.int32)
+        np.cumsum(np.bincount(columns[order], minlength=self.many), out=begins[1:])
+        matrix = sparse.csc_matrix((values[order], rows[order].astype(np.int32), begins), shape=(self._rows, self.many))
         cones = {"l": self._rows - 3 * self._cones, "q": [3] * self._cones}
         found = ecos.solve(cost, matrix, np.concatenate(self._bounds), cones, verbose=False)
         return np.array(found["x"]) if found["info"]["exitFlag"] in SOLVED else None

@@ -324,7 +324,7 @@ class JobScheduler:
         self.packs, self.shuffles = bool(getattr(made, "packs", False)), bool(getattr(made, "shuffles", False))
         self.leftovers = bool(getattr(made, "leftovers", True))
         setattr(self, verb, self._asks(policy.state if made is None else getattr(made, verb)))
-        self.arrived, self.left = (self._asks(getattr(made, name, None)) for name in ("arrived", "left"))
+        self.arrived, self.left, self.failed = (self._asks(getattr(made, name, None)) for name in ("arrived", "left", "failed"))
 
     def _asks(self, function: Any) -> Any:
         if function is None or (self.policy.entry.builtin and function is not self.policy.state):

@@ -29,11 +29,7 @@ class ShareProgram:
     def __init__(self, view: ShareView, pairs: bool = False, first: int = 1) -> None:
         self.view, self.jobs, self.kinds, self.first = view, list(view.jobs), list(view.gpus), first
         self.gpus: F64 = np.array(list(view.gpus.values()), np.float64)
-        said = [view.job(job) for job in self.jobs]
-        self.wants: F64 = np.array([job.gpus for job in said], np.float64)
-        self.weights: F64 = np.array([job.weight for job in said], np.float64)
-        self.left: F64 = np.array([view.left(job) for job in self.jobs], np.float64)
-        self.rates: F64 = np.array([[view.rate(job, kind) for kind in self.kinds] for job in self.jobs])
+        self.wants, self.weights, self.left, self.rates = view.numbers()
         self.rows: list[Together] = [(job,) for job in self.jobs]
         many = len(self.jobs)
         self._member: I64 = np.arange(many)  # place in `jobs`, and row, of all that belong together

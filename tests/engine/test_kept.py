@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -17,7 +18,10 @@ from test_service_run import LIMITS, SMALL, prompts, store
 from gpusim.base.errors import GpusimError
 from gpusim.base.kept import Kept
 from gpusim.engine import state
+from gpusim.engine.cluster.breakdowns import ClusterFailure
 from gpusim.engine.cluster.events import EventRun
+from gpusim.engine.cluster.failing import FailingCluster, FailingEventRun
+from gpusim.engine.cluster.failing_rounds import FailingRoundRun
 from gpusim.engine.cluster.rounds import RoundRun
 from gpusim.engine.failures import tables as failing
 from gpusim.engine.failures.run import CheckpointCost, FailingRun, FailureKind, Job
@@ -114,13 +118,19 @@ def test_services(scheduler: str) -> None:
     interrupted(made, lambda run, until: run.advance(until) == serving.FINISHED, served, 20_000)
 
 
-def cluster(scheduler: str) -> Any:
+def cluster(scheduler: str, fails: bool = False) -> Any:
     rng = np.random.default_rng(11)
     each = jobs(*((float(at), float(rng.integers(50, 4000)), int(rng.choice([1, 1, 2, 4])))
                   for at in np.sort(rng.integers(0, 20_000, 60))))  # fmt: skip
     named = get("jobs", scheduler)
     made = named.scheduler()
     kind = RoundRun if made.verb == "shares" else EventRun
+    if fails:
+        node = ClusterFailure(name="node", rates={4: 1 / 2000}, detect=20, repair=900)
+        what, saves = (node, ClusterFailure(name="job", of_jobs=1e-4)), get("checkpoint", "every(seconds=300)")
+        how = FailingCluster(kinds=what, policy=saves, save=5.0, spares=nodes(4).nodes, seed=2)
+        kind = partial(FailingRoundRun if made.verb == "shares" else FailingEventRun, failing=how)
+        each = [replace(job, least=job.gpus // 2) for job in each]
     if scheduler == "gandiva":
         each = [replace(job, model="a", gpus=1) for job in each]
         rates = JobRates({("v100", "a", 1): 1.0}, {("v100", "a", "a", 1): (0.75, 0.75)})
@@ -132,12 +142,18 @@ def cluster(scheduler: str) -> Any:
 def of_cluster(run: Any) -> Any:
     assert run.advance()
     found = run.outcome()
-    return found.first.tobytes(), found.end.tobytes(), found.busy.tobytes(), found.placed, found.stops, dict(found.counts)
+    times = found.first.tobytes(), found.end.tobytes(), found.busy.tobytes()
+    return *times, found.placed, found.stops, dict(found.counts), str(found.failed)
 
 
 @pytest.mark.parametrize("scheduler", ["first_come", "best_fit", "shortest_first", "priority", "fifo", "gandiva", "isolated"])
 def test_clusters(scheduler: str) -> None:
     interrupted(lambda: cluster(scheduler), lambda run, until: run.advance(until), of_cluster, 9000)
+
+
+@pytest.mark.parametrize("scheduler", ["best_fit", "elastic", "isolated"])
+def test_clusters_that_fail(scheduler: str) -> None:
+    interrupted(lambda: cluster(scheduler, True), lambda run, until: run.advance(until), of_cluster, 9000)
 
 
 def failing_run() -> FailingRun:

@@ -17,7 +17,7 @@ from gpusim.policies.contract import FACTS
 from gpusim.policies.evict.parts import evolved_weights, imitation_weights
 from gpusim.policies.evict.parts.log_facts import NAMES
 from gpusim.policies.network import DenseNetwork
-from gpusim.policies.release.parts import perceptron_weights
+from gpusim.policies.release.parts import lstm_weights, perceptron_weights
 
 GIVEN = {"size": 4096.0, "last_use": 3e6, "uses": 5.0, "arrived": 1e6, "born": 5e5, "now": 9e6, "stage": 2.0, "dirty": 1.0}
 LOGS = [math.log1p(x) for x in (4096.0, 6e6, 8.5e6, 8e6, 5.0, 2.5e6 / 4, 9e6)] + [0.0, 1.0, 1.0]
@@ -56,12 +56,34 @@ def test_the_perceptron_is_asked_from_the_ninth_request_on() -> None:
     assert answers == [0] * 8 + [max(0, int(expected) - 100)]
 
 
+@pytest.mark.hand_worked
+def test_the_lstm_sees_all_growths_and_is_heeded_from_the_ninth_request_on() -> None:
+    """Growths of 0, 1, ... 8 bytes, each over the mean of those so far; written anew with whole vectors."""
+    policy, network = registry.get("release", "lstm(seed=2)"), lstm_weights.WEIGHTS
+    tables: Any = policy.state(10**6, policy.params)
+    allocated, answers, expected = 10**6 - 136, [], 0.0
+    unit, cell, sizes = np.zeros(8), np.zeros(8), 0
+    for request, growth in enumerate(range(9)):
+        allocated += growth
+        answers.append(int(policy.release(*tables, policy.params, allocated, allocated, 10**6, 1, 0.0)))
+        sizes += growth
+        if request:
+            z = network.seen[2] * math.asinh(growth / (sizes / request)) + network.kept[2] @ unit + network.shift[2]
+            into, keep, candidate, out = z.reshape(4, 8)
+            cell = cell / (1 + np.exp(-keep)) + np.tanh(candidate) / (1 + np.exp(-into))
+            unit = np.tanh(cell) / (1 + np.exp(-out))
+            expected = max(0.0, float(network.second[2] @ unit + network.last[2])) * sizes / request
+    assert answers == [0] * 8 + [max(0, int(expected) - 100)] and expected > 0.0
+
+
 @pytest.mark.parametrize("spec", ["imitation(seed=5)", "evolved(seed=5)"])
 def test_there_are_five_trainings(spec: str) -> None:
     with pytest.raises(PolicyError, match="is above 4"):
         registry.get("evict", spec)
     with pytest.raises(PolicyError, match="is above 4"):
         registry.get("release", "perceptron(seed=5)")
+    with pytest.raises(PolicyError, match="is above 4"):
+        registry.get("release", "lstm(seed=5)")
 
 
 def played(spec: str, times: Any, rounds: int) -> list[Choice]:
@@ -95,7 +117,7 @@ def test_the_bandit_keeps_away_from_choices_that_run_out_of_memory() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["imitate", "evolve", "foretell"])
+@pytest.mark.parametrize("name", ["imitate", "evolve", "foretell", "foretell_lstm"])
 def test_a_seed_gives_the_same_weights_again(name: str) -> None:
     if name == "imitate":
         pytest.importorskip("gymnasium")

@@ -10,6 +10,7 @@ import csv
 import json
 import math
 import os
+import re
 from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +21,8 @@ import pytest
 import gpusim
 from gpusim.base.errors import GpusimError
 from gpusim.programs.arrivals.words import cluster_of, jobs_of
+from gpusim.show.monitoring.cluster_metrics import clock_of, samples_of
+from gpusim.show.values.jobs_in_time import jobs_in_time
 
 GAVEL = Path(os.environ.get("GAVEL_RUNS", "GAVEL_RUNS"))
 SOLVED = ("max_min_fairness", "max_min_fairness_perf", "finish_time_fairness_perf", "min_total_duration_perf")
@@ -202,3 +205,59 @@ def test_arrivals_are_drawn_as_in_a_trace_of_gavel(tmp_path: Path) -> None:
     assert len(found) == 50 and all(a.arrival <= b.arrival for a, b in pairwise(found))
     with pytest.raises(GpusimError, match="there is no trace"):
         jobs_of("like(file=q.trace, jobs=50)", tmp_path)
+
+
+FAILS = {"failures": "gpu 200 h, job 100 h", "every": "1 h", "save": "60 s", "restart": "5 min", "spare": "1"}
+
+
+def test_schedulers_of_both_kinds_meet_the_same_failures(tmp_path: Path) -> None:
+    words = FAILS | {"every": "round", "save": "0 s", "restart": "0 s"}
+    found = gpusim.cluster("4 x 8 h100", "poisson(jobs=40, rate=1, least=0.5)", ["first_come", "isolated"], **words)
+    places, shares = (each.outcome.failed for each in found.runs)
+    assert places is not None and shares is not None
+    until = min(each.broken[-1].start for each in (places, shares))
+    both = [sorted((b.start, b.node) for b in each.broken if b.start < until) for each in (places, shares)]
+    assert both[0] == both[1] and len(both[0]) > 5
+    shown = {row["scheduler"]: row for row in found.values()["schedulers"]}
+    assert 0.9 < shown["first_come"]["goodput"] < 1.0 and 0.9 < shown["isolated"]["goodput"] < 1.0
+
+
+def test_the_page_and_the_metrics_have_the_failures(tmp_path: Path) -> None:
+    found = gpusim.cluster("4 x 8 h100", "poisson(jobs=40, rate=1)", "first_come", **FAILS)
+    run = found.runs[0].outcome
+    assert run.failed is not None
+    samples = samples_of(run, "", "", clock_of([run]))
+    assert samples.total("cluster_node_failures")[-1] == len(run.failed.broken)
+    assert samples.total("cluster_job_interruptions")[-1] == len(run.failed.interruptions)
+    assert samples.total("cluster_gpu_lost_seconds")[-1] == pytest.approx(sum(run.failed.spent.values()))
+    assert samples.total("cluster_gpu_held_seconds")[-1] == pytest.approx(run.worked)
+    activities, _ = jobs_in_time(run)
+    away = activities.of_kind("failure")
+    hung = sum(8 * (each.end - each.start) for each in run.failed.broken)
+    assert 0.98 * hung * 1e9 < (away["end"] - away["start"]).sum() <= hung * 1e9 + 1e3  # but for jobs that hang at first
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"failures": "gpu 5 h"}, "nothing says how often jobs save"),
+        ({"every": "1 h"}, "--every is for nodes that fail, and nothing fails"),
+        ({"failures": "gpu 5 h", "every": "daly"}, "daly has no best interval where a checkpoint stops a job for 0 s"),
+        ({"failures": "slow(speed=0.5, lasts=1 h) 5 h", "every": "never"}, "a cluster does not know failures of 'slow"),
+        ({"failures": "nic 5 h", "every": "never"}, "a cluster does not know failures of 'nic'"),
+        ({"failures": "gpu 5 h", "every": "never", "spare": "1 x 4 h100"}, "a spare node of 4 h100 is in the place of none"),
+        ({"failures": "gpu 5 h", "every": "1 h", "schedulers": "isolated"}, "isolated works in rounds, at whose ends"),
+    ],
+)
+def test_words_of_failures_that_say_nothing_are_refused(words: dict[str, str], said: str) -> None:
+    with pytest.raises(GpusimError, match=re.escape(said)):
+        gpusim.cluster("4 x 8 h100", "poisson(jobs=5)", words.pop("schedulers", "first_come"), **words)
+
+
+def test_a_log_of_failures_is_refused_with_its_line(tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    for row, said in (("9,gpu,n17", "'n17' is no node"), ("9,gpu,4", "node 4 fails, and the cluster has 4 nodes, 0 to 3"),
+                      ("9,gpuu,1", "'gpuu' is nothing that fails")):  # fmt: skip
+        log.write_text(f"seconds,kind,node\n5,gpu,1\n{row}\n")
+        with pytest.raises(GpusimError, match=re.escape(f"log.csv:3: {said}")):
+            gpusim.cluster("4 x 8 h100", "poisson(jobs=5)", failures=str(log), every="never")

@@ -196,9 +196,9 @@ def test_pages_that_retire_take_a_node_each_time_that_a_margin_is_used_up() -> N
 def test_a_node_that_is_not_there_is_refused(tmp_path: Path) -> None:
     log = tmp_path / "log.csv"
     log.write_text("seconds,kind,node\n5,gpu,4\n")
-    with pytest.raises(GpusimError, match="names node 4, and the job has 4"):
+    with pytest.raises(GpusimError, match=r"log\.csv:2: node 4 fails, and the job has 4 nodes, 0 to 3"):
         prepare(LongRunSpec(**WORDS, failures=str(log)))
     log.write_text("seconds,kind,node\nnan,gpu,1\n")
-    with pytest.raises(GpusimError, match="2: the log of failures"):
+    with pytest.raises(GpusimError, match=r"log\.csv:2: the log of failures"):
         prepare(LongRunSpec(**WORDS, failures=str(log)))
     assert math.isinf(one("gpu 5 h").lasts) is False

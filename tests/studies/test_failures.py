@@ -13,11 +13,13 @@ import gpusim
 from gpusim import policy
 from gpusim.base.errors import GpusimError
 from gpusim.cli.app import app
-from gpusim.engine.failures.run import between_interruptions
+from gpusim.engine.failures.run import CheckpointCost, FailureKind, Job, between_interruptions, repeated
 from gpusim.engine.failures.tables import PHASES
+from gpusim.policies.registry import get
 from gpusim.results.activities.rows import COMPUTING
 from gpusim.show.failures import save_answer
 from gpusim.show.values.failures_in_time import failures_in_time
+from gpusim.studies.failures import published, surface
 from gpusim.studies.failures.answer import answer
 from gpusim.studies.failures.setup import LongRunSpec, prepare, state_bytes
 
@@ -29,6 +31,27 @@ WORDS = {"machine": "4 x hgx-h100", "state": "llama-8b", "storage": "10 GB/s"}
 def test_llama_3_was_interrupted_every_three_hours() -> None:
     run = prepare(LongRunSpec(machine="2048 x hgx-h100", state="llama-405b", storage="1 TB/s"))
     assert between_interruptions(run.job, run.kinds) / HOUR == pytest.approx(54 * 24 / 419, rel=1e-9)  # 3.093 h
+
+
+@pytest.mark.documents
+def test_the_surface_of_effective_training_time_is_that_of_the_page() -> None:
+    assert surface.table() in (Path(__file__).parents[2] / "docs" / "failures.md").read_text("utf-8")
+
+
+@pytest.mark.oracle
+@pytest.mark.slow
+def test_half_of_the_published_times_are_within_a_quarter() -> None:
+    assert published.table() in (Path(__file__).parents[2] / "docs" / "failures.md").read_text("utf-8")
+    assert np.median(np.abs(published.errors())) <= 0.25
+
+
+@pytest.mark.formulas
+@pytest.mark.parametrize(("stop", "restart"), [(4.0, 600.0), (27.34, 300.0), (360.0, 1200.0)])
+def test_simulated_runs_have_the_effective_training_time_of_the_surface(stop: float, restart: float) -> None:
+    kinds = [FailureKind(name="any", between=surface.between() * 1e9, each=0.0)]
+    job, cost = Job(work=54 * 24 * HOUR, restart=restart * 1e9), CheckpointCost(stop=stop * 1e9)
+    mean = repeated(job, cost, kinds, get("checkpoint", "daly"), runs=100).mean("effective")
+    assert mean.half < 0.005 and mean.value == pytest.approx(surface.effective(stop, restart), rel=0.01)
 
 
 @pytest.mark.oracle

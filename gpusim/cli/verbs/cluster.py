@@ -3,6 +3,7 @@
     gpusim cluster --gpus "16 x 8 v100" --arrivals "poisson(jobs=1000, rate=20)" --scheduler shortest_first
     gpusim cluster --gpus "? x 8 v100" --arrivals jobs.csv --scheduler best_fit --goal "wait p90 1 h"
     gpusim cluster how_many_gpus                              a shipped question
+    gpusim cluster --gpus "64 x 8 h100" --arrivals "poisson(rate=40)" --failures llama3 --every "30 min" --spare 2
     gpusim cluster --gpus "8 v100, 16 p100" --arrivals max_min.trace --rates throughputs.json --scheduler gandiva
 """
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def verb(
-    question: Annotated[str, typer.Argument(metavar="[QUESTION]", help="A YAML file, or how_many_gpus, shared_gpus.")] = "",
+    question: Annotated[str, typer.Argument(metavar="[QUESTION]", help="A YAML file, or one that ships: how_many_gpus.")] = "",
     *,
     gpus: Annotated[str, typer.Option(help="Nodes: '16 x 8 v100', '8 v100, 4 p100', a CSV; '? x 8 v100': the fewest.")] = "",
     arrivals: Annotated[str, typer.Option(help="A trace (.trace, .csv), or poisson, diurnal, bursts, like(jobs=1000).")] = "",
@@ -30,8 +31,14 @@ def verb(
     rates: Annotated[str, typer.Option(help="Steps a second: Gavel's JSON; or island(sharing=mps): simulated.")] = "",
     round: Annotated[str, typer.Option(help="Length of a round, where the scheduler answers shares of time.")] = "360 s",
     restart: Annotated[str, typer.Option(help="Time that a job which was stopped needs before it goes on.")] = "0 s",
+    failures: Annotated[str, typer.Option(help="llama3; 'gpu 50000 h, rack(nodes=4) 900 d, job 20 d'; a log (CSV).")] = "",
+    every: Annotated[str, typer.Option(help="Between checkpoints of a job: a time, young, daly, adaptive, or never.")] = "",
+    save: Annotated[str, typer.Option(help="Time for which a checkpoint stops a job.")] = "0 s",
+    detect: Annotated[str, typer.Option(help="Time until a failure is noticed.")] = "1 min",
+    repair: Annotated[str, typer.Option(help="Time until a node that has failed is back.")] = "24 h",
+    spare: Annotated[str, typer.Option(help="Nodes that stand by for all jobs: '2', or '2 x 8 v100'.")] = "",
     goal: Annotated[str, typer.Option(help="For '?': 'wait p90 1 h', 'jct mean 5 h', 'missed 0.01'.")] = "",
-    seed: Annotated[int, typer.Option(help="Of the order of GPU types in rounds.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Of the failures, and of the order of GPU types in rounds.", min=0)] = 0,
     use: Use = None,
     metrics: Annotated[Path | None, typer.Option(help="A file for the metrics over time, as OpenMetrics text.")] = None,
     out: Annotated[Path | None, output("A folder for cluster.json, jobs.csv, a figure and a page.")] = None,
@@ -49,7 +56,8 @@ def verb(
                           hint="gpusim cluster --help")  # fmt: skip
     else:
         found = cluster(
-            gpus, arrivals, scheduler or ["first_come"], goal=goal, rates=rates, round=round, restart=restart, seed=seed,
+            gpus, arrivals, scheduler or ["first_come"], goal=goal, rates=rates, round=round, restart=restart,
+            failures=failures, every=every, save=save, detect=detect, repair=repair, spare=spare, seed=seed,
             use=tuple(use or ()),
         )  # fmt: skip
     if json:
@@ -90,6 +98,9 @@ def _rows(found: ClusterAnswer) -> list[dict[str, Any]]:
         shown |= {said: _time(row[name]) for said, name in _COLUMNS.items()}
         shown |= {"in use": _share(row.get("utilisation")), "idle": _share(row.get("idle")), "apart": _share(row.get("apart"))}
         shown |= {"unfair": f"{row['unfairness_mean']:.3g}", "stops": row["stops"]}
+        if "goodput" in row:
+            shown |= {"goodput": _share(row["goodput"]), "lost": f"{row['lost_gpu_h']:,.4g} GPU h",
+                      "restarts": row["interruptions"], "away": _share(row.get("away"))}  # fmt: skip
         if row.get("out_of_memory"):
             shown["out of memory"] = _share(row["out_of_memory"])
         if "missed" in row:

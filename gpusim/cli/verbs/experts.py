@@ -8,20 +8,18 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpusim.base.calls import listed
 from gpusim.cli.asked import needed
 from gpusim.cli.options import Json, Use, output
 from gpusim.cli.output import emit, emit_json, emit_points
 
 if TYPE_CHECKING:
     from gpusim.studies.experts.setup import ExpertAnswer
-
-_BETWEEN = re.compile(r",\s*(?![^()]*\))")  # commas that are not inside parentheses
 
 
 def verb(
@@ -57,7 +55,7 @@ def verb(
     }  # fmt: skip
     words = {name: value for name, value in given.items() if value}
     words |= {"batch": batch, "bits": bits, "memory": memory, "seed": seed, "use": tuple(use or ())}
-    policies = [{"evict": name} for name in _BETWEEN.split(evict)] if evict else [{}]
+    policies = [{"evict": name} for name in listed(evict)] if evict else [{}]
     found = [experts(model, machine, like=like, **words | policy) for policy in policies]
     if out is not None:
         from gpusim.base.files import write_json

@@ -61,6 +61,7 @@ class EventRun:
         self.wants: Counter[_Class] = Counter()
         self.placed: list[PlacedJobs] = []
         self.log: list[tuple[float, float, int, float, float]] = []
+        self.elastic = [number for number, job in enumerate(jobs) if job.elastic]
         self._arrived = getattr(scheduler, "arrived", None)
         self._left = getattr(scheduler, "left", None)
 
@@ -75,6 +76,7 @@ class EventRun:
                 heapq.heappop(self.ends)
             arrival = jobs[self.next].arrival if self.next < len(jobs) else math.inf
             at = min(arrival, self.ends[0][0] if self.ends else math.inf, view.later)
+            at = min(at, self._upcoming(at))
             if at == math.inf:
                 names = ", ".join(jobs[job].name or str(job) for job in list(view.waiting)[:3])
                 raise self.error(f"leaves {names} without GPUs for good, at {view.now:.0f} s")
@@ -87,12 +89,22 @@ class EventRun:
                 _, job, which = heapq.heappop(self.ends)
                 if self.starts[job] == which:
                     self._finish(job)
+            self._happen()
             while self.next < len(jobs) and jobs[self.next].arrival <= at:
                 self._wait(self.next)
                 self.next += 1
             self._ask()
+            if self.elastic and not view.waiting:
+                self._grow()
             self._note()
         return True
+
+    def _upcoming(self, at: float) -> float:
+        """When something else happens, which may make a place for what waits; `at`: when something is known to."""
+        return math.inf
+
+    def _happen(self) -> None:
+        """What else is due."""
 
     def _wait(self, job: int) -> None:
         self.view.waiting[job] = None
@@ -112,6 +124,8 @@ class EventRun:
             job, gpus, part = self._decision(made)
             if not gpus:
                 self._stop(job)
+            elif job in self.view.running and gpus != self.view.running[job]:
+                self._move(job, gpus)
             elif job in self.view.running:
                 self._resize(job, part)
             else:
@@ -134,22 +148,23 @@ class EventRun:
             raise self.error(f"stops {name}, which does not run")
         if not gpus:
             return job, gpus, 1.0
-        if job in view.running and (part is None or gpus != view.running[job]):
+        moves = job in view.running and self.jobs[job].elastic and gpus != view.running[job]
+        if job in view.running and not moves and (part is None or gpus != view.running[job]):
             raise self.error(f"starts {name}, which runs already")
         if job not in view.running and job not in view.waiting:
             raise self.error(f"starts {name}, which does not wait")
         if job in view.running:
-            view.free.take(self.jobs[job], gpus, 1, view.part[job])
+            view.free.take(self.jobs[job], view.running[job], 1, view.part[job])
         reason = view.free.why_not(self.jobs[job], gpus, part)
         if job in view.running:
-            view.free.take(self.jobs[job], gpus, -1, view.part[job])
+            view.free.take(self.jobs[job], view.running[job], -1, view.part[job])
         if reason:
             raise self.error(f"puts {name} on {reason}")
         if part is not None and part != self.jobs[job].share and not self.jobs[job].model:
             way = "mig" if isinstance(part, str) else "mps"
             rates = f"jobs that are programs, with --rates 'island(sharing={way})', have such rates"
             raise self.error(f"puts {name} on {part} of GPU {gpus[0]}, and nothing says how fast it is there: {rates}")
-        if self.rates[job][view.free.kind_of[gpus[0]]] <= 0.0:
+        if self.rates[job][view.free.kind_of[gpus[0]]] <= 0.0 or self._pace(job, gpus) <= 0.0:
             raise self.error(f"puts {name} on {view.free.kind_of[gpus[0]]}, where it cannot run")
         return job, gpus, self.jobs[job].share if part is None else part
 
@@ -160,7 +175,7 @@ class EventRun:
         self.wants[wanted] -= 1
         if not self.wants[wanted]:
             del self.wants[wanted]
-        begins = now + (self.restart if self.began[job] else 0.0)
+        begins = now + (self._restarts(said) if self.began[job] else 0.0)
         self.began[job] = True
         self.begun += 1
         view.running[job], view.started[job], view.since[job] = gpus, begins, now
@@ -215,14 +230,29 @@ class EventRun:
 
     def _go(self, job: int) -> None:
         """Counts its steps so far, and says when it ends at the speed that it has now."""
-        view = self.view
         self._count(job)
-        rate = self.rates[job][view.free.kind_of[view.running[job][0]]] * self.shared.speed(job)
+        rate = self._rate(job)
         self.speed[job] = rate
         self.starts[job] += 1
         if rate > 0.0:
             left = max(self.jobs[job].work - self.steps[job], 0.0)
-            heapq.heappush(self.ends, (self.counted[job] + left / rate, job, self.starts[job]))
+            heapq.heappush(self.ends, (self.counted[job] + self._takes(job, left / rate), job, self.starts[job]))
+
+    def _rate(self, job: int) -> float:
+        gpus = self.view.running[job]
+        rate = self.rates[job][self.view.free.kind_of[gpus[0]]] * self.shared.speed(job)
+        return rate * self._pace(job, gpus) if self.jobs[job].elastic else rate
+
+    def _pace(self, job: int, gpus: tuple[int, ...]) -> float:
+        said = self.jobs[job]
+        return self.view.pace(job, self.view.free.kind_of[gpus[0]], len(gpus)) if said.elastic else 1.0
+
+    def _takes(self, job: int, seconds: float) -> float:
+        """s until so much work is done."""
+        return seconds
+
+    def _restarts(self, said: ArrivingJob) -> float:
+        return self.restart if math.isnan(said.restart) else said.restart
 
     def _resize(self, job: int, part: Part) -> None:
         """Another part of the same GPUs."""
@@ -257,6 +287,34 @@ class EventRun:
         del view.running[job], view.started[job], view.since[job], view.part[job]
         self.starts[job] += 1  # an end that is on the heap is no longer one
 
+    def _move(self, job: int, gpus: tuple[int, ...]) -> None:
+        """Goes on, after its restart, on these GPUs."""
+        part = self.view.part[job]
+        self._end(job, self.jobs[job])
+        self.view.waiting[job] = None
+        self.wants[self._class(job)] += 1
+        self._start(job, gpus, part)
+
+    def _grow(self) -> None:
+        """Gives elastic jobs what is free while none waits, the oldest first."""
+        view = self.view
+        self.elastic = [job for job in self.elastic if math.isnan(self.end[job])]
+        for job in self.elastic:
+            gpus, said = view.running.get(job, ()), self.jobs[job]
+            if not gpus or len(gpus) == said.gpus or not self._can_grow(job):
+                continue
+            kind = view.free.kind_of[gpus[0]]
+            for size in said.sizes():
+                if size <= len(gpus):
+                    break
+                more = view.free.place(replace(said, gpus=size - len(gpus)), [kind], "best")
+                if more and view.pace(job, kind, size) > view.pace(job, kind, len(gpus)):
+                    self._move(job, tuple(sorted((*gpus, *more))))
+                    break
+
+    def _can_grow(self, job: int) -> bool:
+        return True
+
     def _stop(self, job: int, said: ArrivingJob | None = None) -> None:
         """said: how it was when it started."""
         self._end(job, said or self.jobs[job])
@@ -274,11 +332,12 @@ class EventRun:
     def _note(self) -> None:
         """What is in use from now on; what is idle though it would be enough for a job, and whether it lies apart."""
         view, idle, apart = self.view, 0, 0
-        if view.waiting and self.busy < len(view.free.room) * WHOLE:
+        there = len(view.free.room) * WHOLE - view.free.away
+        if view.waiting and self.busy < there:
             total = view.free.total
             enough = [each for each in self.wants if any(total[kind] >= each[0] * each[1] for kind in each[-1])]
             if enough:
-                idle = len(view.free.room) * WHOLE - self.busy
+                idle = there - self.busy
                 apart = 0 if any(self._fits(each) for each in enough) else idle
         self.log.append((view.now, self.busy / WHOLE, len(view.waiting), idle / WHOLE, apart / WHOLE))
 
@@ -296,3 +355,4 @@ class EventRun:
             stops=self.stops, placed=tuple(self.placed), counts={"decisions": self.asked}, begun=self.begun,
             memory_failures=tuple(self.memory_failures),
         )  # fmt: skip
+

@@ -26,6 +26,11 @@ def measures(run: ClusterOutcome, rates: JobRates) -> dict[str, float]:
                  times the mean number of jobs that are there during its life, times its GPUs over all (Themis' finish-time
                  fairness, Mahajan et al., NSDI 2020); 1 at least is taken for the parts
     missed       share of the jobs with a deadline that missed it
+    Where nodes and jobs can fail:
+    goodput      of the time of GPUs that jobs had, the share that was work that counts
+    lost_gpu_h   h of GPUs of the rest; lost_saving_gpu_h, lost_noticing_gpu_h, lost_restarting_gpu_h, lost_worked_twice_gpu_h
+    away         of the time of all GPUs, the share in which their nodes were away
+    failures     nodes that failed; interruptions: runs of jobs that a failure ended
     """
     taken, done = run.taken, ~np.isnan(run.end)
     found: dict[str, float] = {"jobs": len(run.jobs), "ended": int(done.sum()), "stops": run.stops}
@@ -51,6 +56,7 @@ def measures(run: ClusterOutcome, rates: JobRates) -> dict[str, float]:
         found["out_of_memory"] = len(run.memory_failures) / run.begun
     found["slowdown"] = float(np.mean(taken[done] / alone[done])) if done.any() else np.nan
     found |= _fairness(run, alone, done)
+    found |= _failures(run, span)
     limits = np.array([job.deadline for job in run.jobs])
     if (limited := np.isfinite(limits)).any():
         found["missed"] = float(np.mean(~(taken[limited] <= limits[limited])))
@@ -100,4 +106,19 @@ def _memory(run: ClusterOutcome, span: float) -> dict[str, float]:
     if np.isfinite(on_hosts) and any(job.host for job in jobs):
         used = sum(jobs[each.jobs[0]].host * (each.end - each.start) for each in run.placed)  # of jobs on one node
         found["host_utilisation"] = used / on_hosts / span
+    return found
+
+
+def _failures(run: ClusterOutcome, span: float) -> dict[str, float]:
+    failed = run.failed
+    if failed is None:
+        return {}
+    lost = sum(failed.spent.values())
+    found: dict[str, float] = {"failures": len(failed.broken), "interruptions": len(failed.interruptions)}
+    if run.worked > 0.0:
+        found["goodput"] = 1.0 - lost / run.worked
+    found["lost_gpu_h"] = lost / 3600.0
+    found |= {f"lost_{name.replace(' ', '_')}_gpu_h": seconds / 3600.0 for name, seconds in failed.spent.items()}
+    if span > 0.0:
+        found["away"] = float(np.dot(failed.away[:-1], np.diff(run.at))) / span / run.cluster.gpus
     return found

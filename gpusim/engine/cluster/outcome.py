@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from gpusim.policies.clusters import F64, I64, ArrivingJob, ClusterSpec, Part
 
 
-@dataclass(frozen=True)
-class PlacedJobs:
+class PlacedJobs(NamedTuple):
     """Jobs that ran together on the same GPUs for a while; GPUs by number, of one type.
 
     part   what they had of each of them: a share, or a MIG slice
@@ -26,6 +26,33 @@ class PlacedJobs:
     there: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class BrokenNode:
+    """A node that was away, s; kind: of its failure."""
+
+    node: int
+    start: float
+    end: float
+    kind: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedJobs:
+    """What failures have done to a cluster.
+
+    broken         nodes that were away
+    interruptions  when a failure ended a run of a job, s
+    spent          s of GPUs that jobs had and that were no work that counts: saving, noticing, restarting, worked twice
+    away, lost     from each time of `ClusterOutcome.at` on: GPUs whose nodes are away; s of GPUs of `spent` so far
+    """
+
+    broken: tuple[BrokenNode, ...]
+    interruptions: tuple[float, ...]
+    spent: dict[str, float]
+    away: F64
+    lost: F64
+
+
 @dataclass(frozen=True, kw_only=True)
 class ClusterOutcome:
     """One run.
@@ -39,6 +66,7 @@ class ClusterOutcome:
     worked       s of GPUs that jobs had
     stops        how often a job that ran had to leave before its end
     begun        how often a job has started; memory_failures: when one found less memory than it takes, s
+    failed       what failures did; None: nothing can fail
     counts       what a kind of engine counts besides
     """
 
@@ -57,6 +85,7 @@ class ClusterOutcome:
     begun: int = 0
     memory_failures: tuple[float, ...] = ()
     placed: tuple[PlacedJobs, ...] = ()
+    failed: FailedJobs | None = None
     counts: dict[str, float] = field(default_factory=dict)
 
     @property

@@ -128,11 +128,12 @@ class FailureKind:
 
 @dataclass(frozen=True)
 class ToldFailure:
-    """A failure of a log: when, ns; the name of its kind; the node."""
+    """A failure of a log: when, ns; the name of its kind; the node; file:line."""
 
     at: int
     kind: str
     node: int = 0
+    where: str = ""
 
 
 @dataclass(frozen=True)

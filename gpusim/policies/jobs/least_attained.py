@@ -22,6 +22,10 @@ class LeastAttained:
         """The job has ended."""
         del self._had[job]
 
+    def failed(self, view: ClusterView, job: int) -> None:
+        """A failure takes its GPUs."""
+        self._had[job] += self._since(view, job)
+
     def place(self, view: ClusterView) -> Decision:
         """Stops jobs whose turn is over for those that have had less; then starts those that have had least."""
         if view.waiting and view.now != self._when:

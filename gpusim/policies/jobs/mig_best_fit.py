@@ -11,7 +11,6 @@ from gpusim.policies.cluster_view import ClusterView
 from gpusim.policies.clusters import ArrivingJob, Decision
 
 _Lying = tuple[tuple[str, int], ...]
-SEVENTHS = 7
 
 
 class SlicesBestFit:
@@ -21,12 +20,11 @@ class SlicesBestFit:
         """The first of each kind of demand, in order of arrival."""
         tried: set[tuple[object, ...]] = set()
         for job in view.waiting:
-            said = view.job(job)
-            alike = (said.gpus, said.share, said.memory, said.host, said.cpus, *view.kinds(job))
+            alike = view.demand(job)
             if alike in tried:
                 continue
             tried.add(alike)
-            if made := self._slice(view, job) if said.share < 1.0 else self._whole(view, job):
+            if made := self._slice(view, job) if view.job(job).share < 1.0 else self._whole(view, job):
                 return made
         return None
 
@@ -36,7 +34,7 @@ class SlicesBestFit:
 
     def _slice(self, view: ClusterView, job: int) -> Decision:
         """On the GPU whose slices leave least; one that is whole where no other has room.  PolicyError where none is enough."""
-        free, said, best = view.free, view.job(job), (SEVENTHS + 1, -1, "")
+        free, said, best = view.free, view.job(job), (mig.SEVENTHS + 1, -1, "")
         if not any(smallest(kind, said.share, said.memory) for kind in view.kinds(job)):
             name, memory = said.name or f"job {job}", f" with {show_bytes(int(said.memory))}" if said.memory else ""
             wants = f"{name} wants {said.share:g} of a GPU{memory}, and no MIG slice of {' or '.join(view.kinds(job))} has that"
@@ -47,7 +45,7 @@ class SlicesBestFit:
                 continue
             for gpu, lying in free.slices.items():
                 if lying and free.kind_of[gpu] == kind and _fits(kind, tuple(sorted(lying)), name):
-                    left = SEVENTHS - sum(int(other.partition("g")[0]) for other, _ in lying)
+                    left = mig.SEVENTHS - sum(mig.sevenths(other) for other, _ in lying)
                     if (left, gpu) < best[:2] and not free.why_not(said, (gpu,), name):
                         best = left, gpu, name
             if best[1] >= 0:
@@ -61,8 +59,8 @@ class SlicesBestFit:
 def smallest(kind: str, share: float, memory: float) -> str:
     """The slice with the fewest sevenths of the GPU, then the least memory, that is enough; "": there is none."""
     offered = [one for one in mig.slices(kind).values() if one.memory and one.processors]
-    sizes = [(int(one.name.partition("g")[0]), one.memory or 0, one.name) for one in offered]
-    enough = [each for each in sizes if each[0] >= share * SEVENTHS - 1e-9 and each[1] >= memory]
+    sizes = [(mig.sevenths(one.name), one.memory or 0, one.name) for one in offered]
+    enough = [each for each in sizes if each[0] >= share * mig.SEVENTHS - 1e-9 and each[1] >= memory]
     return min(enough)[2] if enough else ""
 
 

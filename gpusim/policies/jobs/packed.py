@@ -35,6 +35,8 @@ class PacksAndTurns:
             del self._partner[other]
             self._lonely.append(other)
 
+    failed = left  # it waits again, or its partner does
+
     def place(self, view: ClusterView) -> Decision:
         """What is decided already; then a job on free GPUs; then a pair; then a turn."""
         if self._lonely:
@@ -70,6 +72,8 @@ class PacksAndTurns:
             if other is None or not view.job(other).model:
                 continue
             gpus = view.running[other]
+            if not view.free.works(gpus):
+                continue
             kind = view.free.kind_of[gpus[0]]
             for job in waiting:
                 said = view.job(job)
@@ -96,7 +100,7 @@ class PacksAndTurns:
             kinds, size = set(view.kinds(job)), view.job(job).gpus
             rows = [
                 (view.since[other], other) for partners in self._alone.values() for other in partners
-                if view.job(other).gpus == size and view.free.kind_of[view.running[other][0]] in kinds
+                if len(gpus := view.running[other]) == size and view.free.kind_of[gpus[0]] in kinds and view.free.works(gpus)
             ]  # fmt: skip
             if not rows:
                 continue

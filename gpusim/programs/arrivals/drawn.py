@@ -11,7 +11,8 @@
         `rate` above 0: an hour, with the times drawn together or apart
 All: GPUs 1, 2, 4, 8 with probabilities 0.7, 0.1, 0.15, 0.05; 10^U(1.5, 3) minutes in four of five cases and
 10^U(3, 4) in the fifth: what Gavel's generator takes for Microsoft's Philly cluster (Narayanan et al., OSDI 2020).  `hours=H`:
-exponential with this mean instead; `gpus=N`: each wants N; `programs=a|b`: each is one of these, and its time is that alone.
+exponential with this mean instead; `gpus=N`: each wants N; `least=0.5`: each goes on with half of its GPUs where it cannot have
+all; `programs=a|b`: each is one of these, and its time is that alone.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ HOUR = 3600.0
 MOST = 10**6
 Numbers = Mapping[str, float]
 _SIZES, _CHANCES = (1, 2, 4, 8), (0.7, 0.1, 0.15, 0.05)
-_EACH = {"jobs": 1000.0, "rate": 20.0, "seed": 0.0, "hours": 0.0, "gpus": 0.0}
+_EACH = {"jobs": 1000.0, "rate": 20.0, "seed": 0.0, "hours": 0.0, "gpus": 0.0, "least": 0.0}
 _NUMBERS: dict[str, dict[str, float]] = {
     "poisson": {},
     "diurnal": {"swing": 0.8, "peak": 14.0},
@@ -81,6 +82,8 @@ def _check(name: str, numbers: Numbers) -> None:
             raise GpusimError(f"{name} cannot have {key}={numbers[key]:g}", hint="a number above 0")
     if not 0 <= numbers.get("swing", 0.0) <= 1 or min(numbers["hours"], numbers["gpus"], numbers["seed"]) < 0:
         raise GpusimError(f"{name} has a number that cannot be", hint="swing from 0 to 1, nothing negative")
+    if not 0 <= numbers["least"] <= 1:
+        raise GpusimError(f"least={numbers['least']:g} is no share of a job's GPUs", hint="least=0.5")
 
 
 def _poisson(numbers: Numbers, draws: np.random.Generator) -> F64:
@@ -139,7 +142,10 @@ def _jobs(at: F64, numbers: Numbers, draws: np.random.Generator, programs: list[
     rows = zip(at.tolist(), sizes.tolist(), seconds.tolist(), strict=True)
     models = [programs[i] for i in draws.integers(len(programs), size=many)] if programs else [""] * many
     return [
-        ArrivingJob(name=f"job {i}", arrival=t, gpus=n, work=s, model=models[i], timed=bool(programs))
+        ArrivingJob(
+            name=f"job {i}", arrival=t, gpus=n, work=s, model=models[i], timed=bool(programs),
+            least=math.ceil(numbers["least"] * n),
+        )
         for i, (t, n, s) in enumerate(rows)
     ]
 

@@ -2,8 +2,9 @@
 
 One's own has a job a row, in columns of any order: arrival_s, and seconds (alone, on any GPU) or steps with a model whose rates
 a table has, or which is a program; gpus, share (of one GPU), memory_gib (of each GPU), peak_gib (what it takes in truth),
-host_gib, cpus, types (v100|a100), priority, weight, deadline_s (after the arrival), name.  Seconds with a model are those alone
-on the fastest type.  What is left out is 1 GPU, nothing known, no deadline.
+host_gib, cpus, types (v100|a100), priority, weight, deadline_s (after the arrival), name; least_gpus (with which it can go on),
+unit_gpus (it has a multiple of so many), save_s (a checkpoint stops it so long), restart_s.  Seconds with a model are those
+alone on the fastest type.  What is left out is 1 GPU, nothing known, no deadline.
 
 A pod of Alibaba's (github.com/alibaba/clusterdata, cluster-trace-gpu-v2023) takes its GPUs from `scheduled_time` to
 `deletion_time`; it arrives at `creation_time`.  Pods without a GPU, and those that were never scheduled, are left out.
@@ -24,7 +25,7 @@ from gpusim.policies.clusters import ArrivingJob
 GIB = 2.0**30
 _COLUMNS = (
     "name", "arrival_s", "seconds", "steps", "model", "gpus", "share", "memory_gib", "peak_gib", "host_gib", "cpus", "types",
-    "priority", "weight", "deadline_s",
+    "priority", "weight", "deadline_s", "least_gpus", "unit_gpus", "save_s", "restart_s",
 )  # fmt: skip
 _PODS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec", "qos", "pod_phase", "creation_time",
          "deletion_time", "scheduled_time")  # fmt: skip
@@ -76,13 +77,27 @@ def _own(row: Mapping[str, str], number: int, where: str) -> ArrivingJob:
         work=value("steps" if steps else "seconds", 0.0), gpus=int(value("gpus", 1)), share=value("share", 1.0),
         memory=value("memory_gib", 0.0) * GIB, peak=value("peak_gib", 0.0) * GIB, host=value("host_gib", 0.0) * GIB,
         cpus=value("cpus", 0.0), types=tuple(filter(None, (row.get("types") or "").split("|"))),
-        priority=value("priority", 0.0), weight=value("weight", 1.0), deadline=value("deadline_s", math.inf), where=where,
+        priority=value("priority", 0.0), weight=value("weight", 1.0), deadline=value("deadline_s", math.inf),
+        least=int(value("least_gpus", 0)), unit=int(value("unit_gpus", 1)), save=_or_nan(row, "save_s"),
+        restart=_or_nan(row, "restart_s"), where=where,
     )  # fmt: skip
     if model and steps and job.work % 1:
         raise GpusimError(f"{job.name} cannot do {job.work:g} steps", where, "a whole number, or its seconds alone")
+    if not 0 <= job.least <= job.gpus or job.unit < 1 or job.gpus % job.unit or (job.elastic and job.least % job.unit):
+        said = f"{job.name} cannot have {job.least} to {job.gpus} GPUs by {job.unit}"
+        raise GpusimError(said, where, "least_gpus up to gpus, both multiples of unit_gpus")
+    if min(job.save, job.restart) < 0:
+        raise GpusimError(f"{job.name} cannot save or restart in a negative time", where, "save_s and restart_s, 0 or more")
     if job.work <= 0 or job.gpus < 1 or job.arrival < 0 or min(job.memory, job.host, job.cpus) < 0 or job.weight <= 0:
         raise GpusimError(f"{job.name} cannot have these numbers", where, "work and GPUs above 0, nothing negative")
     return job
+
+
+def _or_nan(row: Mapping[str, str], name: str) -> float:
+    found = float(row[name]) if row.get(name) else math.nan
+    if math.isinf(found):
+        raise ValueError(name)
+    return found
 
 
 def _pod(row: Mapping[str, str], number: int, where: str) -> ArrivingJob | None:

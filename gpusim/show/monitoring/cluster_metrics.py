@@ -70,6 +70,14 @@ def _curves(run: ClusterOutcome, now: F64) -> dict[str, F64]:
     for name, values in (("idle", run.idle), ("apart", run.apart)):
         if values is not None:
             found[f"cluster_gpus_{name}"] = np.where(over, 0, values[row])
+    if (failed := run.failed) is not None:
+        held = np.concatenate([[0.0], np.cumsum(run.busy[:-1] * np.diff(run.at))])
+        found |= {
+            "cluster_gpus_away": np.where(over, 0, failed.away[row]), "cluster_gpu_held_seconds": np.interp(now, run.at, held),
+            "cluster_gpu_lost_seconds": failed.lost[row],
+            "cluster_job_interruptions": _count(np.array(failed.interruptions), now),
+            "cluster_node_failures": _count(np.array([each.start for each in failed.broken]), now),
+        }  # fmt: skip
     return {name: np.asarray(values, np.float64) for name, values in found.items()}
 
 

@@ -55,6 +55,12 @@ def _cluster(metric: str, gpus: int) -> dict[str, str]:
     return {f"gpusim_cluster_{metric}": f"{gpus}x90", "gpusim_cluster_gpus": "32x90"}
 
 
+def _lost(seconds: int) -> dict[str, str]:
+    return {
+        "gpusim_cluster_gpu_lost_seconds_total": f"{seconds}x90", "gpusim_cluster_gpu_held_seconds_total": "100x90",
+    }  # fmt: skip
+
+
 CASES = {
     "GpusimMemoryLeak": RuleTest({"gpusim_step_low_bytes": _RISING}, {"gpusim_step_low_bytes": _FALLING}, 45, 55, "4Gi"),
     **{
@@ -72,6 +78,8 @@ CASES = {
     "GpusimClusterOutOfMemory": RuleTest(
         {"gpusim_cluster_memory_failures_total": "0x29 1x60"}, {"gpusim_cluster_memory_failures_total": "0x90"}, 25, 31
     ),
+    "GpusimClusterNodesAway": RuleTest(_cluster("gpus_away", 4), _cluster("gpus_away", 3), 5, 15, "4"),
+    "GpusimClusterLosesWork": RuleTest(_lost(21), _lost(19), 15, 25, "21"),
 }  # fmt: skip
 _WORD = re.compile(r"{{ \$(labels\.(\w+)|value \| \w+) }}")
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpusim.engine.cluster.outcome import ClusterOutcome
 from gpusim.results.activities import Activities, ActivityLane
-from gpusim.results.activities.rows import JOB, QUEUED, in_order, table
+from gpusim.results.activities.rows import FAILURE, JOB, QUEUED, in_order, table
 
 GPUS, WAITING = 64, 24  # lines of GPUs, of jobs that wait
 MOST = 400_000  # rows: what is later is left out
@@ -31,11 +31,17 @@ def jobs_in_time(run: ClusterOutcome) -> tuple[Activities, str]:
             if gpu < GPUS and each.end > each.start:
                 on.setdefault(gpu, []).extend((each.start, each.end, job) for job in each.jobs)
     names = [node.kind for node in run.cluster.nodes for _ in range(node.gpus)]
+    words, away = _failures(run)
+    for gpu, when in away.items():
+        there = on.setdefault(gpu, [])
+        for begin_away, end, word in when:  # jobs hang on their GPUs until the failure is noticed
+            hung = max((span[1] for span in there if span[0] < end and begin_away < span[1] <= end), default=begin_away)
+            there.append((hung, end, word))
     for gpu in sorted(on):
         for number, line in enumerate(_lines(on[gpu])[0]):
             lanes.append(ActivityLane(f"GPU {gpu} {names[gpu]}" if not number else f"GPU {gpu} ({number + 1})", "stream", gpu))
             spans += [(len(lanes) - 1, *span) for span in line]
-            kinds += [JOB] * len(line)
+            kinds += [JOB if job < len(run.jobs) else FAILURE for *_, job in line]
     lines, left = _lines(_waits(run), WAITING)
     for number, line in enumerate(lines):
         lanes.append(ActivityLane(f"jobs that wait {number}", "request", number))
@@ -47,13 +53,28 @@ def jobs_in_time(run: ClusterOutcome) -> tuple[Activities, str]:
     if len(spans) > MOST:
         said += f"The first {MOST:,} rows of {len(spans):,} are shown."
     rows = table(len(order))
-    jobs = [""] * len(run.jobs)
+    jobs = [*[""] * len(run.jobs), *words]
     for row, i in zip(rows, order.tolist(), strict=True):
         lane, start, end, job = spans[i]
         row["lane"], row["kind"], row["name"] = lane, kinds[i], job
         row["start"], row["end"] = round((start - begin) * 1e9), round((end - begin) * 1e9)
-        jobs[job] = run.jobs[job].name or f"job {job}"
+        if job < len(run.jobs):
+            jobs[job] = run.jobs[job].name or f"job {job}"
     return Activities(in_order(rows), tuple(lanes), tuple(jobs)), said.strip()
+
+
+def _failures(run: ClusterOutcome) -> tuple[list[str], dict[int, list[_Span]]]:
+    """What failed, in words; and when GPUs were away, each span with its word, numbered after the jobs."""
+    words: dict[str, int] = {}
+    found: dict[int, list[_Span]] = {}
+    if run.failed is not None:
+        first = np.concatenate([[0], np.cumsum([node.gpus for node in run.cluster.nodes])]).tolist()
+        for each in run.failed.broken:
+            word = words.setdefault(f"node {each.node}: {each.kind}", len(run.jobs) + len(words))
+            for gpu in range(first[each.node], min(first[each.node + 1], GPUS)):
+                if each.end > each.start:
+                    found.setdefault(gpu, []).append((each.start, each.end, word))
+    return list(words), found
 
 
 def _waits(run: ClusterOutcome) -> list[_Span]:

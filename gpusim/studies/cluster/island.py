@@ -97,6 +97,10 @@ class IslandRates(JobRates):
             self._rates[kind, job.model, many] = found
         return found
 
+    def pace(self, job: ArrivingJob, kind: str, gpus: int) -> float:
+        """A simulated rate is that of each GPU, with the batch that was recorded."""
+        return super().pace(job, kind, gpus) * (gpus / job.gpus if job.model else 1.0)
+
     def pair(self, a: ArrivingJob, b: ArrivingJob, kind: str) -> tuple[float, float] | None:
         """Steps/s of two jobs on the same GPUs, each with half of them."""
         key = kind, a.model, b.model, a.sized or a.gpus

@@ -34,6 +34,12 @@ class ClusterQuestion:
     rates: str = ""
     round: str = "360 s"
     restart: str = "0 s"
+    failures: str = ""
+    every: str = ""
+    save: str = "0 s"
+    detect: str = "1 min"
+    repair: str = "24 h"
+    spare: str = ""
     seed: Annotated[int, Field(ge=0)] = 0
 
 
@@ -42,6 +48,7 @@ def read(path: Path, use: tuple[str, ...] = ()) -> tuple[ClusterQuestion, Cluste
     asked = validate.build(ClusterQuestion, document.read(path))
     spec = ClusterStudySpec(
         gpus=asked.gpus, arrivals=asked.arrivals, schedulers=tuple(asked.schedulers), rates=asked.rates, round=asked.round,
-        restart=asked.restart, seed=asked.seed, use=use, base=path.parent,
+        restart=asked.restart, failures=asked.failures, every=asked.every, save=asked.save, detect=asked.detect,
+        repair=asked.repair, spare=asked.spare, seed=asked.seed, use=use, base=path.parent,
     )  # fmt: skip
     return asked, spec

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.base.errors import GpusimError
-from gpusim.base.units import TIME, parse
 from gpusim.engine.cluster.events import EventRun
+from gpusim.engine.cluster.failing import FailingCluster, FailingEventRun
+from gpusim.engine.cluster.failing_rounds import FailingRoundRun
 from gpusim.engine.cluster.measures import measures
 from gpusim.engine.cluster.outcome import ClusterOutcome
 from gpusim.engine.cluster.rounds import RoundRun
@@ -18,6 +19,7 @@ from gpusim.policies.forms import JobsPolicy
 from gpusim.policies.registry import of
 from gpusim.programs.arrivals.gavel import read_rates
 from gpusim.programs.arrivals.words import cluster_of, jobs_of
+from gpusim.studies.cluster.failing import ROUND, failing, seconds
 from gpusim.studies.cluster.island import IslandRates, island
 
 
@@ -31,6 +33,12 @@ class ClusterStudySpec:
     rates: str = ""
     round: str = "360 s"
     restart: str = "0 s"
+    failures: str = ""
+    every: str = ""
+    save: str = "0 s"
+    detect: str = "1 min"
+    repair: str = "24 h"
+    spare: str = ""
     seed: int = 0
     use: tuple[Any, ...] = ()
     base: Path | None = None
@@ -79,7 +87,8 @@ def prepare(spec: ClusterStudySpec) -> PreparedCluster:
     cluster = cluster_of(spec.gpus.replace("?", "1"), spec.base)
     rates = _rates(spec, cluster)
     jobs = tuple(_in_steps(job, rates, cluster) if job.model else job for job in jobs)
-    length, restart = _seconds("round", spec.round), _seconds("restart", spec.restart)
+    length, restart = seconds("round", spec.round), seconds("restart", spec.restart)
+    _failing(spec, cluster)
     if length <= 0.0:
         raise GpusimError("a round of 0 s does nothing", hint="--round '360 s'")
     placed = jobs
@@ -118,29 +127,33 @@ def _kinds(job: ArrivingJob, cluster: ClusterSpec) -> list[str]:
     return [kind for kind in cluster.types if not job.types or kind in job.types]
 
 
-def _seconds(name: str, word: str) -> float:
-    try:
-        return float(parse(word, TIME)) / 1e9
-    except GpusimError as error:
-        raise GpusimError(f"{name}: {error.message}", hint=error.hint) from None
+def _failing(spec: ClusterStudySpec, cluster: ClusterSpec) -> FailingCluster | None:
+    return failing(
+        cluster, failures=spec.failures, every=spec.every, save=spec.save, detect=spec.detect, repair=spec.repair,
+        spare=spec.spare, round_=spec.round, seed=spec.seed, use=spec.use, base=spec.base,
+    )  # fmt: skip
 
 
 def run(study: PreparedCluster, policy: JobsPolicy, cluster: ClusterSpec) -> ScheduledRun:
     """One scheduler on one cluster, in rounds or from event to event as the scheduler's verb asks."""
     scheduler = policy.scheduler()
+    breaks = _failing(study.spec, cluster)
+    words: dict[str, Any] = {"name": policy.spec, "error": policy.error}
     one: EventRun | RoundRun
     if scheduler.verb == "shares":
         if study.restart:
             said = f"{policy.spec} works in rounds, which stop and start jobs at no cost"
             raise GpusimError(said, hint="leave --restart out, or take a scheduler with places")
-        one = RoundRun(
-            study.jobs, cluster, study.rates, scheduler, name=policy.spec, seed=study.spec.seed, length=study.round,
-            error=policy.error,
-        )  # fmt: skip
+        if study.spec.failures and (study.spec.every != ROUND or breaks is None or breaks.save):
+            said = f"{policy.spec} works in rounds, at whose ends jobs save at no cost"
+            raise GpusimError(said, hint="--every round without --save, or a scheduler with places")
+        words |= {"seed": study.spec.seed, "length": study.round}
+        one = RoundRun(study.jobs, cluster, study.rates, scheduler, **words) if breaks is None else (
+            FailingRoundRun(study.jobs, cluster, study.rates, scheduler, breaks, **words))  # fmt: skip
+    elif breaks is None:
+        one = EventRun(study.placed, cluster, study.rates, scheduler, restart=study.restart, **words)
     else:
-        one = EventRun(
-            study.placed, cluster, study.rates, scheduler, name=policy.spec, restart=study.restart, error=policy.error
-        )
+        one = FailingEventRun(study.placed, cluster, study.rates, scheduler, breaks, restart=study.restart, **words)
     one.advance()
     outcome = one.outcome()
     return ScheduledRun(outcome, measures(outcome, study.rates))

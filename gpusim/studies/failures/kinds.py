@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -185,17 +185,31 @@ def _log(path: Path) -> Iterator[ToldFailure]:
     with path.open(newline="", encoding="utf-8") as file:
         rows = csv.reader(file)
         if next(rows, None) != ["seconds", "kind", "node"]:
-            raise GpusimError(f"{path}:1: a log of failures begins with seconds,kind,node")
+            raise GpusimError("a log of failures begins with seconds,kind,node", f"{path}:1")
         before = 0.0
         for number, row in enumerate(rows, 2):
             try:
                 at, kind, node = float(row[0]), row[1], int(row[2])
             except (ValueError, IndexError):
-                raise GpusimError(f"{path}:{number}: '{','.join(row)}' is no failure", hint="write 3600.5,gpu,17") from None
+                said = f"'{','.join(row)}' is no failure"
+                if len(row) == 3 and not row[2].strip().lstrip("-").isdigit():
+                    said = f"'{row[2]}' is no node: the log names nodes by number, from 0"
+                raise GpusimError(said, f"{path}:{number}", "write 3600.5,gpu,17") from None
             if not before <= at < math.inf or node < 0:
                 said = "goes back in time" if 0 <= at < before and node >= 0 else "has a negative number"
-                raise GpusimError(f"{path}:{number}: the log of failures {said}")
-            if kind.partition("(")[0].strip() not in OPTIONS:
-                raise GpusimError(f"{path}:{number}: '{kind}' is nothing that fails", hint=", ".join(OPTIONS))
+                raise GpusimError(f"the log of failures {said}", f"{path}:{number}")
+            name = kind.partition("(")[0].strip()
+            if name not in OPTIONS:
+                hint = suggest(name, OPTIONS) or ", ".join(OPTIONS)
+                raise GpusimError(f"'{kind}' is nothing that fails", f"{path}:{number}", hint)
             before = at
-            yield ToldFailure(round(at * 1e9), kind, node)
+            yield ToldFailure(round(at * 1e9), kind, node, f"{path}:{number}")
+
+
+def checked_nodes(told: Iterable[ToldFailure], nodes: int, what: str = "the job") -> None:
+    """Raises GpusimError with file:line for a failure of a node that is not there."""
+    for each in told:
+        if each.node >= nodes:
+            have = f"{what} has {nodes} node" + ("s, 0 to " + str(nodes - 1) if nodes > 1 else ", 0")
+            hint = f"write {each.at / 1e9:g},{each.kind},{nodes - 1}"
+            raise GpusimError(f"node {each.node} fails, and {have}", each.where, hint)

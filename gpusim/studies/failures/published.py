@@ -33,10 +33,11 @@ def errors(value: str = "") -> list[float]:
 
 def table() -> str:
     """All rows, as Markdown."""
-    lines = ["| what | measured, s | simulated, s | error | source |", "| --- | ---: | ---: | ---: | --- |"]
+    heads = "| what | measured, s | simulated, s | error | that means | source |"
+    lines = [heads, "| --- | ---: | ---: | ---: | --- | --- |"]
     for row in rows():
         said = "|".join(_cells(row))
-        lines.append(f"| {row['name']} | {row['measured']:g} |{said}| {row['source']} |")
+        lines.append(f"| {row['name']} | {row['measured']:g} |{said}| {row.get('cause', '')} | {row['source']} |")
     median = np.median(np.abs(errors()))
     return "\n".join([*lines, "", f"{len(errors())} rows are scored, with a median error of {median:.0%}."])
 

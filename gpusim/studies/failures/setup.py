@@ -18,7 +18,7 @@ from gpusim.policies.registry import of as of_registry
 from gpusim.programs.zoo.models import ENTRIES
 from gpusim.studies.failures import costs
 from gpusim.studies.failures.host import host_failure
-from gpusim.studies.failures.kinds import FailureContext, kinds_of
+from gpusim.studies.failures.kinds import FailureContext, checked_nodes, kinds_of
 from gpusim.studies.failures.steps import SEVERAL, SimulatedSteps
 
 BYTES_OF_PARAMETER = 14
@@ -80,9 +80,7 @@ def prepare(spec: LongRunSpec) -> PreparedRun:
     state, said = state_bytes(spec.state), costs.words(spec.checkpoint)
     steps = _steps(spec, nodes)
     kinds, told = kinds_of(spec.failures, _context(spec, machine, gpus, steps))
-    named = [f for f in told if f.node >= nodes]
-    if named:
-        raise GpusimError(f"the log of failures names node {named[0].node}, and the job has {nodes}", hint="they count from 0")
+    checked_nodes(told, nodes)
     restart = _time("restart", spec.restart)
     job = Job(
         work=_time("work", spec.work), nodes=nodes, least=spec.least, unit=spec.unit, spare=spec.spare, gpus=gpus,

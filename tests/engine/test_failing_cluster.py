@@ -1,0 +1,235 @@
+"""Do jobs on a cluster that fails lose, save and restart as worked out by hand, and as the closed form says?  Times in s."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from test_cluster_runs import jobs, nodes
+
+from gpusim.base.errors import GpusimError
+from gpusim.engine.cluster.breakdowns import ClusterFailure, ToldBreakdown
+from gpusim.engine.cluster.failing import FailingCluster, FailingEventRun
+from gpusim.engine.cluster.failing_rounds import FailingRoundRun
+from gpusim.engine.cluster.measures import measures
+from gpusim.engine.cluster.outcome import ClusterOutcome
+from gpusim.engine.failures.run import CheckpointCost, FailingRun, FailureKind, Job, ToldFailure
+from gpusim.policies.clusters import ArrivingJob, ClusterSpec, JobRates
+from gpusim.policies.intervals import expected_time
+from gpusim.policies.registry import get
+
+NODE = ClusterFailure(name="node", detect=5, repair=20)
+JOB = ClusterFailure(name="job", leaves=False, detect=5)
+
+
+def every(seconds: float) -> Any:
+    return get("checkpoint", f"every(seconds={seconds!r})")
+
+
+def failing(*told: tuple[float, int], kind: ClusterFailure = NODE, **more: Any) -> FailingCluster:
+    """(when, node) that fails."""
+    return FailingCluster(kinds=(kind,), told=[ToldBreakdown(at, 0, node) for at, node in told], **more)
+
+
+def ran(what: Sequence[ArrivingJob], cluster: ClusterSpec, how: FailingCluster, scheduler: str = "first_come",
+        **more: Any) -> ClusterOutcome:  # fmt: skip
+    named = get("jobs", scheduler)
+    made = named.scheduler()
+    kind = FailingRoundRun if made.verb == "shares" else FailingEventRun
+    run = kind(what, cluster, JobRates(), made, how, name=named.spec, error=named.error, **more)
+    run.advance()
+    return run.outcome()
+
+
+def spent(run: ClusterOutcome) -> list[float]:
+    """Saving, noticing, restarting, worked twice: s of GPUs."""
+    assert run.failed is not None
+    return list(run.failed.spent.values())
+
+
+@pytest.mark.hand_worked
+def test_a_job_goes_on_from_its_last_checkpoint() -> None:
+    # 30 s are saved at 32, 18 more are lost at 50, noticed at 55, restart to 58; 70 left with checkpoints after 30, 60, 70.
+    how = failing((50, 0), policy=every(30), save=2, spares=nodes(1).nodes)
+    spare = ran(jobs((0, 100, 1)), nodes(1), how, restart=3.0)
+    assert spare.end.tolist() == [58 + 70 + 3 * 2] and spent(spare) == [8, 5, 3, 18]
+    # Without a spare node it waits for the repair, 70, and restarts then; its GPU is no one's meanwhile.
+    alone = ran(jobs((0, 100, 1)), nodes(1), failing((50, 0), policy=every(30), save=2), restart=3.0)
+    assert alone.end.tolist() == [73 + 76] and spent(alone) == [8, 5, 3, 18]
+    found = measures(alone, JobRates())
+    assert found["goodput"] == pytest.approx(100 / 134) and found["away"] == pytest.approx(20 / 149)
+    assert found["failures"] == found["interruptions"] == 1 and found["lost_gpu_h"] == pytest.approx(34 / 3600)
+
+
+@pytest.mark.hand_worked
+def test_what_is_not_saved_is_lost_and_a_checkpoint_under_way_is_none() -> None:
+    never = ran(jobs((0, 100, 1)), nodes(1), failing((50, 0), kind=JOB))
+    assert never.end.tolist() == [155] and spent(never) == [0, 5, 0, 50]  # it starts again where it is
+    during = ran(jobs((0, 100, 1)), nodes(1), failing((31, 0), kind=JOB, policy=every(30), save=2))
+    assert during.end.tolist() == [31 + 5 + 100 + 4 * 2] and spent(during) == [1 + 8, 5, 0, 30]
+    last = ran(jobs((0, 70, 1)), nodes(1), failing((75, 0), kind=JOB, policy=every(30), save=2))  # its last, from 74 to 76
+    assert last.end.tolist() == [75 + 5 + 10 + 2] and spent(last) == [4 + 1 + 2, 5, 0, 10]
+    again = ran(jobs((0, 100, 1)), nodes(1), failing((50, 0), (52, 0), (60, 0), kind=JOB), restart=20.0)
+    assert again.end.tolist() == [185] and spent(again) == [0, 10, 5 + 20, 50]  # one while it hangs, one as it restarts
+
+
+@pytest.mark.hand_worked
+def test_spare_nodes_are_shared() -> None:
+    """One stands by for both: the job that fails first has it, the other that which is repaired first."""
+    kind = ClusterFailure(name="node", detect=1, repair=100)
+    how = failing((10, 0), (20, 1), kind=kind, spares=nodes(1).nodes)
+    both = ran(jobs((0, 50, 1), (0, 50, 1)), nodes(1, 1), how)
+    assert both.end.tolist() == [11 + 50, 61 + 50]  # the second takes the node that the first has left, at 61
+    longer = ran(jobs((0, 200, 1), (0, 200, 1)), nodes(1, 1), how)
+    assert longer.end.tolist() == [211, 110 + 200]
+    assert longer.failed is not None
+    assert [(each.node, each.start, each.end) for each in longer.failed.broken] == [(0, 10, 11), (1, 20, 110)]
+
+
+@pytest.mark.hand_worked
+def test_an_elastic_job_shrinks_and_grows() -> None:
+    four = jobs((0, 200, 4), least=2, unit=2)
+    kind = ClusterFailure(name="node", repair=100)
+    found = ran(four, nodes(2, 2), failing((50, 1), kind=kind, policy=every(10)), restart=5.0)
+    # 50 done; half as fast from 55 to 150: 47.5; then with all from 155 on.
+    assert found.end.tolist() == [155 + 102.5]
+    assert [(each.gpus, each.start, each.end) for each in found.placed] == [
+        ((0, 1, 2, 3), 0, 50), ((0, 1), 55, 150), ((0, 1, 2, 3), 155, 257.5),
+    ]  # fmt: skip
+    rigid = ran(jobs((0, 200, 4)), nodes(2, 2), failing((50, 1), kind=kind, policy=every(10)), restart=5.0)
+    assert rigid.end.tolist() == [155 + 150]
+    whole = ran(jobs((0, 200, 4), least=4), nodes(2, 2), failing((50, 1), kind=kind, policy=every(10)), restart=5.0)
+    assert whole.end.tolist() == [305]
+
+
+@pytest.mark.hand_worked
+def test_the_elastic_scheduler_shrinks_jobs_for_others() -> None:
+    """4 GPUs; the second job does with 2 of 4 and the first gives it those; both grow when they can, each move costs 2 s."""
+    two = jobs((0, 100, 4), (30, 40, 4), least=2)
+    found = ran(two, nodes(4), failing(), "elastic", restart=2.0)
+    # The first has done 30; 3 GPUs would leave 1, which is too few, so it keeps 2 and goes on at 32.  The second begins at 30
+    # at half its pace and ends at 110; then the first has 39 done of 70, grows, and ends its last 31 from 112 on.
+    assert found.end.tolist() == [112 + 31, 110]
+    assert [(each.gpus, each.start, each.end) for each in found.placed] == [
+        ((0, 1, 2, 3), 0, 30), ((2, 3), 30, 110), ((0, 1), 32, 110), ((0, 1, 2, 3), 112, 143),
+    ]  # fmt: skip
+
+
+@pytest.mark.hand_worked
+def test_a_job_that_lost_its_gpus_waits_in_front() -> None:
+    kind = ClusterFailure(name="node", detect=0, repair=1000)
+    three = jobs((0, 100, 1), (0, 30, 1), (5, 10, 1))
+    found = ran(three, nodes(1, 1), failing((10, 0), kind=kind))
+    assert found.end.tolist() == [130, 30, 140]  # it had to begin anew, and stands before the one that came later
+
+
+@pytest.mark.hand_worked
+def test_a_job_that_the_scheduler_stops_has_saved() -> None:
+    two = [*jobs((0, 100, 1)), *jobs((40, 30, 1), priority=5.0)]
+    found = ran(two, nodes(1), failing((90, 0), kind=JOB), "priority")
+    assert found.end.tolist() == [70 + 20 + 5 + 60, 70] and spent(found) == [0, 5, 0, 20]  # 40 are safe since it was stopped
+
+
+@pytest.mark.hand_worked
+def test_what_is_noticed_and_repaired_at_once_costs_the_work_alone() -> None:
+    kind = ClusterFailure(name="node", detect=0, repair=0)
+    found = ran(jobs((0, 100, 8)), nodes(4, 4), failing((25, 0), (25, 1), kind=kind, policy=every(10)))
+    assert found.end.tolist() == [105] and spent(found) == [0, 0, 0, 5 * 8]
+
+
+@pytest.mark.hand_worked
+def test_a_job_that_hangs_may_be_stopped_and_fail_again() -> None:
+    """It fails at 10 and would be noticed at 60; a higher priority takes its GPU from 20 to 30; it fails again at 40."""
+    two = [*jobs((0, 100, 1)), *jobs((20, 10, 1), priority=5.0)]
+    kind = ClusterFailure(name="job", leaves=False, detect=50)
+    found = ran(two, nodes(1), failing((10, 0), (40, 0), kind=kind), "priority")
+    assert found.end.tolist() == [90 + 100, 30] and spent(found) == [0, 10 + 50, 0, 20]
+
+
+@pytest.mark.hand_worked
+def test_rounds_lose_what_ran_on_the_node() -> None:
+    kind = ClusterFailure(name="node", repair=360)
+    two = jobs((0, 500, 1), (0, 500, 1))
+    found = ran(two, nodes(1, 1), failing((100, 1), kind=kind), "isolated")
+    # The second loses its round.  In the next one node is there: both have had the same time, so the first keeps its GPU for
+    # 140 s more; from 500 on the second has 360 and 140.
+    assert found.end.tolist() == [500, 1000]
+    assert spent(found) == [0, 260, 0, 100]
+
+
+@pytest.mark.formulas
+@pytest.mark.slow
+def test_the_mean_is_that_of_the_closed_form() -> None:
+    """400 jobs, each alone on its node.  99 times of 100 the mean is within 0.5 %; Daly's formula within 1 %."""
+    interval, cost, restart, between, work = 600.0, 30.0, 120.0, 3600.0, 200 * 600.0
+    many = [ArrivingJob(work=work, restart=restart) for _ in range(400)]
+    kind = ClusterFailure(name="job", of_jobs=1 / between, leaves=False)
+    ends = ran(many, nodes(*[1] * 400), FailingCluster(kinds=(kind,), policy=every(interval), save=cost)).end
+    assert 2.576 * ends.std() / math.sqrt(400) < 0.005 * ends.mean()
+    assert ends.mean() == pytest.approx(expected_time(work, interval, cost, restart, between), rel=0.005)
+
+
+@pytest.mark.formulas
+@pytest.mark.slow
+def test_nodes_are_away_as_often_as_their_rates_say() -> None:
+    kind = ClusterFailure(name="node", rates={1: 1 / 1000.0}, repair=250.0)
+    job = [ArrivingJob(work=2e6)]
+    found = measures(ran(job, nodes(*[1] * 20), FailingCluster(kinds=(kind,), policy=every(1.0), seed=2)), JobRates())
+    assert found["away"] == pytest.approx(250 / 1250, rel=0.02)
+
+
+@pytest.mark.agreement
+@pytest.mark.parametrize("seed", range(4))
+def test_one_job_is_as_in_a_long_run(seed: int) -> None:
+    """The loop of `gpusim failures` and a cluster with one job, told the same failures."""
+    rng = np.random.default_rng(seed)
+    at = np.cumsum(rng.integers(30, 900, 12)).tolist()
+    interval, cost, detect, restart, work = 100, 7, 11, 13, 2000
+    told = failing(*((when, 0) for when in at), kind=ClusterFailure(name="node", detect=detect, repair=1e9),
+                   policy=every(interval), save=cost, spares=nodes(*[1] * 20).nodes)  # fmt: skip
+    found = ran(jobs((0, work, 1)), nodes(1), told, restart=float(restart)).end[0]
+    kinds = [FailureKind(name="node", effect="lose_node", detect=detect * 1e9)]
+    one = FailingRun(Job(work=work * 1e9, spare=20, restart=restart * 1e9), CheckpointCost(stop=cost * 1e9), kinds,
+                     every(interval), told=[ToldFailure(when * 10**9, "node") for when in at])  # fmt: skip
+    one.advance()
+    assert found == pytest.approx(one.now / 1e9, abs=1e-6)
+
+
+PLACES = ("first_come", "elastic", "best_fit", "shortest_first", "priority", "packed(turn=50)", "least_attained(turn=50)")
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("scheduler", PLACES)
+def test_nothing_runs_on_a_node_that_is_away(scheduler: str) -> None:
+    rng = np.random.default_rng(1)
+    at = np.sort(rng.uniform(0, 500, 60))
+    what = [
+        ArrivingJob(arrival=t, work=float(w), gpus=int(g), least=int(g) // 2, priority=float(p))
+        for t, w, g, p in zip(at, rng.uniform(5, 60, 60), rng.choice([1, 2, 4, 6], 60), rng.integers(0, 3, 60), strict=True)
+    ]
+    kinds = (ClusterFailure(name="node", rates={4: 1 / 300}, detect=2, repair=40), ClusterFailure(name="job", of_jobs=1 / 200))
+    how = FailingCluster(kinds=kinds, policy=every(9), save=0.5, spares=nodes(4).nodes, seed=3)
+    found = ran(what, nodes(4, 4, 4), how, scheduler, restart=1.0)
+    assert found.failed is not None and len(found.failed.broken) > 3
+    assert not np.isnan(found.end).any()
+    rows = sorted((gpu, each.start, each.end) for each in found.placed for gpu in each.gpus if each.end > each.start)
+    for (gpu, _, end), (other, start, _) in pairwise(rows):
+        assert gpu != other or start >= end - 1e-9
+    for each in found.failed.broken:  # a job may hang there until its failure is noticed; rows begin after its restart of 1 s
+        there = range(4 * each.node, 4 * each.node + 4)
+        assert not any(each.start + 1.0 < start and end < each.end + 1e-9 for gpu, start, end in rows if gpu in there)
+    work = sum((each.end - each.start) * len(each.gpus) for each in found.placed)
+    assert work > sum(job.work * job.gpus for job in what)
+
+
+@pytest.mark.slow
+def test_work_without_an_end_is_refused() -> None:
+    kind = ClusterFailure(name="job", of_jobs=1.0, leaves=False)
+    with pytest.raises(GpusimError, match=r"job 0 fails 10,000 times, each time before its next checkpoint"):
+        ran(jobs((0, 1000, 1)), nodes(1), FailingCluster(kinds=(kind,), policy=every(100)))
+    with pytest.raises(GpusimError, match="leaves job 0 without GPUs for good"):
+        ran(jobs((0, 10, 1)), nodes(1), failing((5, 0), kind=ClusterFailure(name="node")))
