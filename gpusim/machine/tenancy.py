@@ -8,7 +8,8 @@ Source of the rules: NVIDIA/open-gpu-kernel-modules @df1c9a3de, kernel_fifo_gv10
 MPS.  Kernels of all programs run at once.  A cap bounds how many multiprocessors a program has and reserves none: all begin
 with the same ones, so that the programs of small caps have theirs together with those of large ones.  The kernels of a program
 lie evenly over its multiprocessors; where those of several want more of one than there is, they share it max-min, and a better
-priority goes before.  No vendor states this; it is the rule that gives back what was published (docs/tenants.md).
+priority goes before.  A kernel whose whole grid is resident keeps what it has to its end; one in waves gives way at once, as
+if its blocks were short.  No vendor states this; it is the rule that gives back what was published (docs/tenants.md).
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from gpusim.policies.schedule.parts.running import EngineLimits, Running, Schedu
 from gpusim.policies.schedule.parts.tables import VERB, RequestTable
 from gpusim.policies.schedule.parts.users import PythonScheduler
 from gpusim.policies.scores import compile_score, no_score
-from gpusim.policies.tenant_memory import TenantsView, TenantTurn
+from gpusim.policies.tenant_memory import TenantSeen, TenantsView, TenantTurn
 from gpusim.trace.trace import Trace
 
 T = TypeVar("T")
@@ -289,10 +289,24 @@ class TenantsPolicy(Policy):
             if other is None or number == made.tenant or not 0 < size <= other.there:
                 has = "no memory there" if other is None else f"{show_bytes(other.there)} there"
                 raise self.error(f"has {size} bytes of tenant {number} leave for tenant {made.tenant}; it has {has}")
-        short = one.claim - one.there - view.free - sum(made.leave.values())
+        limits = {other.number: other.limit for other in view.tenants} | dict(made.limits)
+        for number, limit in made.limits.items():
+            self._check_limit(view.of(number), number, limit)
+        there = {other.number: min(other.there, limits[other.number]) - made.leave.get(other.number, 0) for other in view.tenants}
+        there[made.tenant] = limits[made.tenant]
+        short = sum(there.values()) - view.capacity
         if short > 0:
             raise self.error(f"gives the GPU to tenant {made.tenant}, which needs {show_bytes(short)} more than are free")
         return made
+
+    def _check_limit(self, one: TenantSeen | None, number: int, limit: int) -> None:
+        if one is None:
+            raise self.error(f"has a limit for tenant {number}, which has ended or does not exist")
+        if not isinstance(limit, int) or not one.least <= limit <= one.claim:
+            bounds = f"{show_bytes(one.least)}, its largest operator, to {show_bytes(one.claim)}, its claim"
+            raise self.error(f"limits tenant {number} to {limit} bytes; it takes {bounds}")
+        if one.away and limit < one.limit:
+            raise self.error(f"limits tenant {number} to {limit} bytes while {one.away} of it are away: only one of both moves its memory")
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ RENDEZVOUS = record(
 
 DECIDE = 100  # why `run_coupled` came back, beside those of `engine.state`: a policy is to say whose turn is next
 MOVES = -2    # the way of programs' memory that leaves or comes back as a whole
-NOTHING_MOVES, LEAVES, COMES = range(3)
+NOTHING_MOVES, LEAVES, COMES, SHEDS = range(4)
 # A device that all programs have together, and what each has of it: see `fabric.tenants`.
 GPU = record(
     [("mode", i8),         # APART, BY_TURNS, AT_ONCE
@@ -40,7 +40,8 @@ GPU = record(
      ("asking", i8),       # ... now
      ("ordered", i8),      # it has said so: 1 + the program
      ("over", i8),         # the turn has lasted its time
-     ("moving", i8)]       # NOTHING_MOVES, or which way memory of programs moves for the turn that comes
+     ("moving", i8),       # NOTHING_MOVES, or which way memory of programs moves for the turn that comes
+     ("to", i8)]           # the program of that turn, while SHEDS: others evict what is above their new limits
 )  # fmt: skip
 SEAT = record(
     [("slice", i8),        # ns
@@ -51,7 +52,12 @@ SEAT = record(
      ("stale", i8),        # both are to be found anew
      ("part", f8),         # that it has of the time of its multiprocessors
      ("wanted", i8),       # it had something to run when the policy was asked last
-     ("leave", i8), ("come", i8)]  # bytes that move before the turn that comes
+     ("leave", i8), ("come", i8),  # bytes that move before the turn that comes
+     ("limit", i8),        # bytes of blocks from that turn on, 0: as before
+     ("sheds", i8),        # it has to come down to that first: 1, then 1 + the number of the first activity that need not be over
+     ("stop", i8),         # the operator with which its turn ends, 0: none
+     ("began", i8),        # ns: when its turn began
+     ("held", f8), ("kept", f8)]  # of `dense` what kernels want that give nothing back before their ends, and what of it they have
 )  # fmt: skip
 
 
