@@ -9,6 +9,7 @@ import numpy as np
 from gpusim.base.errors import GpusimError
 from gpusim.programs.transforms.parameters import SMALL, parameters, side_stream, uses
 from gpusim.trace.edit import Edit, begun
+from gpusim.trace.roles import lives
 from gpusim.trace.trace import COPY_IN, I64, OP, Trace
 
 
@@ -32,11 +33,12 @@ def load_weights(trace: Trace, group: str = "block", pipelined: bool = True) -> 
         of = 0 * of
     count: I64 = np.bincount(of)
     count = count[count > 0]
-    moved = np.add.reduceat(trace.size[tensor], np.cumsum(count) - count)
+    starts = np.cumsum(count) - count
+    moved, there = (np.add.reduceat(trace.size[tensor], starts), np.maximum.reduceat(lives(trace)[0][tensor], starts) + 1)
     copies = edit.add_operators(
         (0 * count, tensor[:0]), (count, tensor), op=edit.name("op_names", "gpusim::copy_in"), activity=COPY_IN, read_bytes=moved
     )
     stream = side_stream(trace) if pipelined else 0
-    edit.insert(np.full(len(copies), begun(trace)[0]), OP, copies, stream)
+    edit.insert(np.maximum.accumulate(np.maximum(there, begun(trace)[0])), OP, copies, stream)
     made = edit.finish()
     return replace(made, meta={**made.meta, "host_bytes": made.meta.get("host_bytes", 0) + int(moved.sum())})
