@@ -247,6 +247,7 @@ def processors(isl: Island) -> int:
 @kernel
 def divide(fabric: Fabric, many: Processes, now: int) -> None:
     """MPS: each program's kernels lie evenly over the multiprocessors that its cap leaves it, the first ones."""
+    best = NEVER
     for p in range(many.rows.size):
         seat = fabric.seats[p]
         if many.rows[p].ended:
@@ -254,6 +255,8 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
         elif seat.stale:
             weigh(seat, island_at(many.rows[p].island))
             seat.kept = min(seat.kept, seat.held)
+        if seat.dense > 0.0:
+            best = min(best, seat.rank)
     before, level, paced = -1, 1.0, 0
     equal = caps_are_equal(fabric)
     for p in range(many.rows.size):
@@ -262,11 +265,11 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
         if many.rows[p].ended:
             continue
         if seat.dense > 0.0 and not equal:
-            part = part_of(fabric, p)
+            part = part_of(fabric, p, seat.kept if seat.rank > best else 0.0)
         elif seat.dense > 0.0:  # there is one level for all of a rank
             if before < 0 or fabric.seats[before].rank != seat.rank:
                 before, level = p, fair(fabric, 0, seat.rank)
-            part = min(1.0, max(level, seat.kept) / seat.dense)
+            part = min(1.0, (max(level, seat.kept) if seat.rank > best else level) / seat.dense)
         seat.kept = min(seat.held, part * seat.dense)
         if part != seat.part:
             seat.part = part
@@ -313,15 +316,18 @@ def caps_are_equal(fabric: Fabric) -> bool:
 
 
 @kernel
-def part_of(fabric: Fabric, p: int) -> float:
-    """What the p-th program, whose kernels want something, gets of that over all multiprocessors of its cap."""
+def part_of(fabric: Fabric, p: int, kept: float) -> float:
+    """What the p-th program, whose kernels want something, gets of that over all multiprocessors of its cap.
+
+    kept  share of each that better ones do not take
+    """
     mine, at, total = fabric.seats[p], 0, 0.0
     while at < mine.cap:
         until = mine.cap
         for q in range(fabric.seats.size):
             if fabric.seats[q].cap > at:
                 until = min(until, fabric.seats[q].cap)
-        total += (until - at) * min(mine.dense, max(mine.kept, fair(fabric, at, mine.rank)))
+        total += (until - at) * min(mine.dense, max(kept, fair(fabric, at, mine.rank)))
         at = until
     return min(1.0, total / (mine.dense * mine.cap))
 
