@@ -31,6 +31,7 @@ FILE = Path(__file__).parents[1] / "data" / "sharing_published.csv"
 PIECES, RATE = 50, "beside_rate"
 _REQUESTS, _SLOW_REQUESTS = 60, 4  # the second of those that take 0.1 s and more
 _KERNEL_MS, _MOST, _BURST = 0.1, 4000, 20  # of a kernel, but for more than so many of a request; kernels between two pauses
+_GAP = 1000  # ns between two kernels of a stream
 _LONGER = 3  # the other program outlasts requests that take so many times as long as alone
 _WIDE = 1000  # multiprocessors of the GPU on which parts are cut, so that caps in percent are whole
 
@@ -95,10 +96,10 @@ def _kernel(pair: Pair) -> float:
 
 
 def _burst(build: TraceBuilder, at: int, kernels: int, ns: int) -> None:
-    """When the GPU is idle, and not before `at` ns, so many kernels."""
+    """When the GPU is idle, and not before `at` ns, so many kernels, each with the gap behind it so many ns."""
     build.event(SYNC)
     for i in range(kernels):
-        build.op("kernel", [], [], duration=ns, time=at if i == 0 else -1)
+        build.op("kernel", [], [], duration=ns - _GAP, time=at if i == 0 else -1)
 
 
 def _training(pair: Pair, span: float) -> Trace:
@@ -111,7 +112,7 @@ def _training(pair: Pair, span: float) -> Trace:
 
 def _tally(pair: Pair) -> tuple[list[float], float]:
     """Times from the start of a request's turn, when it has come and the one before has ended, to its end, ms; and the other's rate."""
-    gpu = changed(catalogue.load(pair.gpu), "launch.gap", 0.0)
+    gpu = changed(catalogue.load(pair.gpu), "launch.gap", float(_GAP))
     trace, come = _requests(pair)
     other = _training(pair, come[-1] + _LONGER * pair.alone * 1e6 * len(come))
     runs = [prepared(each, gpu, place="device") for each in (trace, other)]

@@ -36,6 +36,7 @@ GPU = record(
      ("switching", i8),
      ("fixed", f8), ("of_a_processor", f8),  # ns that a switch costs, and for each multiprocessor whose state leaves or comes
      ("switches", i8), ("switched", i8),  # so far, and what they took, ns
+     ("keeps", i8),        # kernels give nothing back before their ends, those that run in waves neither
      ("asks", i8),         # a policy says whose turn is next: it is asked ...
      ("asking", i8),       # ... now
      ("ordered", i8),      # it has said so: 1 + the program

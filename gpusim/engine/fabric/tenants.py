@@ -253,7 +253,7 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
         if many.rows[p].ended:
             seat.dense, seat.held, seat.kept, seat.rank = 0.0, 0.0, 0.0, NEVER
         elif seat.stale:
-            weigh(seat, island_at(many.rows[p].island))
+            weigh(seat, island_at(many.rows[p].island), fabric.gpu[0].keeps)
             seat.kept = min(seat.kept, seat.held)
         if seat.dense > 0.0:
             best = min(best, seat.rank)
@@ -280,7 +280,7 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
 
 
 @kernel
-def weigh(seat: Any, isl: Island) -> None:
+def weigh(seat: Any, isl: Island, keeps: int) -> None:
     """How much of each multiprocessor the program's kernels want, and the rank of the best of them."""
     seat.stale = 0
     seat.cap, seat.rank = isl.devices[0].sms, NEVER
@@ -290,7 +290,7 @@ def weigh(seat: Any, isl: Island) -> None:
         seat.rank = min(seat.rank, r.priority)
         if isl.activities[r.activity].kind == KERNEL:
             wanted += r.granted
-            held += r.granted * (r.whole != 0)
+            held += r.granted * (r.whole != 0 or keeps != 0)
     seat.rank += seat.priority
     seat.dense, seat.held = wanted / seat.cap, held / seat.cap
 
