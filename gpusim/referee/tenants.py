@@ -15,7 +15,7 @@ import numpy as np
 
 from gpusim.machine.kernels.own_times import OwnTimes
 from gpusim.machine.profile import Profile
-from gpusim.machine.tenancy import SLICES, Tenancy, runlist
+from gpusim.machine.tenancy import KERNELS, SLICES, Tenancy, runlist
 from gpusim.machine.topology.sharing import SharedLink
 from gpusim.referee import recompute, sms
 from gpusim.referee.activities import NEVER
@@ -63,12 +63,14 @@ def check(
 
 
 class Kernels(NamedTuple):
-    """Of a program: when each kernel would be ready but for the launch gap, starts and ends, what it can use, its priority."""
+    """Of a program: when each kernel would be ready but for the launch gap, starts and ends, what it can use, whether its grid
+    is resident at once, its priority."""
 
     ready: I64
     start: I64
     end: I64
     wants: I64
+    whole: I64
     priority: I64
     limit: int
 
@@ -86,7 +88,7 @@ def _kernels(run: Started) -> Kernels:
     rows = np.flatnonzero(is_kernel)
     return Kernels(
         np.minimum(run.ready.bare[rows], acts.start[rows]), acts.start[rows], acts.end[rows],
-        run.n.needs.sms[0][acts.op[rows]].astype(np.int64), stream_priorities(run.trace)[acts.queue[rows]],
+        run.n.needs.sms[0][acts.op[rows]].astype(np.int64), run.n.needs.sms[1][acts.op[rows]].astype(np.int64), stream_priorities(run.trace)[acts.queue[rows]],
         run.n.needs.processors,
     )  # fmt: skip
 
@@ -142,6 +144,7 @@ def _part(changes: Sequence[tuple[int, float]]) -> TenantPart:
 def _densities(each: Sequence[Kernels], tenancy: Tenancy) -> list[TenantPart]:
     """MPS: kernels lie evenly over the multiprocessors of their program's cap, the first ones."""
     found: list[list[tuple[int, float]]] = [[(-1, 1.0)] for _ in each]
+    kept = [0.0] * len(each)
     for now in np.unique(np.concatenate([np.concatenate([k.start, k.end]) for k in each])).tolist():
         there = [(k.start <= now) & (now < k.end) for k in each]
         dense = [min(1.0, float(k.wants[on].sum()) / k.limit) for k, on in zip(each, there, strict=True)]
@@ -149,22 +152,32 @@ def _densities(each: Sequence[Kernels], tenancy: Tenancy) -> list[TenantPart]:
             int(k.priority[on].min()) + tenant.priority if on.any() else NEVER
             for k, on, tenant in zip(each, there, tenancy.tenants, strict=True)
         ]
+        keeping = [k.wants * (1 if tenancy.yields == KERNELS else k.whole) for k in each]
+        held, older = (
+            [min(1.0, float(wants[on & (k.start <= now - later)].sum()) / k.limit) for k, on, wants in zip(each, there, keeping, strict=True)]
+            for later in (0, 1)
+        )  # fmt: skip
+        kept = [min(had, still) for had, still in zip(kept, older, strict=True)]
+        best = min((one for one, share in zip(rank, dense, strict=True) if share > 0), default=NEVER)
         edges = sorted({0, *(k.limit for k in each)})
+        parts, first = [1.0] * len(each), [0.0] * len(each)
         for p, k in enumerate(each):
             if dense[p] > 0:
-                got = sum(
-                    (b - a) * _level([q for q in range(len(each)) if each[q].limit > a], p, dense, rank)
+                least = kept[p] if rank[p] > best else 0.0
+                levels = [
+                    min(dense[p], max(least, _level([q for q in range(len(each)) if each[q].limit > a], p, dense, rank, kept)))
                     for a, b in pairwise(edges) if b <= k.limit
-                )  # fmt: skip
-                found[p].append((now, min(1.0, got / (dense[p] * k.limit))))
-            else:
-                found[p].append((now, 1.0))
+                ]  # fmt: skip
+                got = sum((b - a) * level for (a, b), level in zip(pairwise(edges), levels, strict=False))
+                parts[p], first[p] = min(1.0, got / (dense[p] * k.limit)), levels[0]
+            found[p].append((now, parts[p]))
+        kept = [min(one, has) for one, has in zip(held, first, strict=True)]
     return [_part(changes) for changes in found]
 
 
-def _level(there: Sequence[int], p: int, dense: Sequence[float], rank: Sequence[int]) -> float:
-    """What program p gets of one multiprocessor, where these have it too."""
-    room = 1.0 - sum(dense[q] for q in there if rank[q] < rank[p])
+def _level(there: Sequence[int], p: int, dense: Sequence[float], rank: Sequence[int], kept: Sequence[float]) -> float:
+    """What program p gets of one multiprocessor, where these have it too; worse ones keep some."""
+    room = 1.0 - sum(dense[q] for q in there if rank[q] < rank[p]) - sum(kept[q] for q in there if rank[q] > rank[p])
     wants = sorted((dense[q], q) for q in there if rank[q] == rank[p] and dense[q] > 0)
     for left, (want, q) in zip(range(len(wants), 0, -1), wants, strict=True):
         got = min(want, max(0.0, room) / left)

@@ -14,7 +14,7 @@ from test_coupled_check import ended, said
 from gpusim.engine import state
 from gpusim.engine.run.coupled import Coupled
 from gpusim.engine.run.simulate import prepared
-from gpusim.machine.tenancy import MPS, SLICES, Switch, Tenancy, Tenant
+from gpusim.machine.tenancy import MPS, SLICES, YIELDS, Switch, Tenancy, Tenant
 from gpusim.machine.topology.connections import Connections
 from gpusim.referee import tenants
 from gpusim.trace.trace import COLLECTIVE, COPY_PEER, KERNEL
@@ -31,7 +31,7 @@ def ran(tenancy: Tenancy) -> Together:
 
 
 WAYS = (slices(switch=Switch(100.0, 108, bandwidth=108.0)), Tenancy(MPS, (Tenant(), Tenant())),
-        Tenancy(MPS, (Tenant(), Tenant(priority=1))))  # fmt: skip
+        Tenancy(MPS, (Tenant(), Tenant(priority=1))), Tenancy(MPS, (Tenant(priority=1), Tenant()), yields="kernels"))  # fmt: skip
 
 
 @pytest.mark.parametrize("tenancy", WAYS)
@@ -67,7 +67,7 @@ def test_random_programs_on_one_gpu_are_right(way: str) -> None:
             trace.activity[np.isin(trace.activity, (COLLECTIVE, COPY_PEER))] = KERNEL
         tenancy = Tenancy(
             way, tuple(Tenant(int(rng.integers(5_000, 200_000)), priority=int(rng.integers(2))) for _ in traces),
-            Switch(float(rng.integers(0, 3000)), int(rng.integers(0, 100_000)), 1555.0),
+            Switch(float(rng.integers(0, 3000)), int(rng.integers(0, 100_000)), 1555.0), YIELDS[seed % 2],
         )  # fmt: skip
         caps = [100 if way == SLICES else int(rng.integers(10, 101)) for _ in traces]
         runs = [

@@ -58,7 +58,8 @@ SEAT = record(
      ("sheds", i8),        # it has to come down to that first: 1, then 1 + the number of the first activity that need not be over
      ("stop", i8),         # the operator with which its turn ends, 0: none
      ("began", i8),        # ns: when its turn began
-     ("held", f8), ("kept", f8)]  # of `dense` what kernels want that give nothing back before their ends, and what of it they have
+     ("held", f8), ("kept", f8),  # of `dense` what kernels want that give nothing back before their ends, and what of it they have
+     ("first", f8)]        # what it has of the first multiprocessor, which all have
 )  # fmt: skip
 
 

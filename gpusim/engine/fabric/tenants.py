@@ -253,8 +253,7 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
         if many.rows[p].ended:
             seat.dense, seat.held, seat.kept, seat.rank = 0.0, 0.0, 0.0, NEVER
         elif seat.stale:
-            weigh(seat, island_at(many.rows[p].island), fabric.gpu[0].keeps)
-            seat.kept = min(seat.kept, seat.held)
+            weigh(seat, island_at(many.rows[p].island), fabric.gpu[0].keeps, now)
         if seat.dense > 0.0:
             best = min(best, seat.rank)
     before, level, paced = -1, 1.0, 0
@@ -265,34 +264,42 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
         if many.rows[p].ended:
             continue
         if seat.dense > 0.0 and not equal:
-            part = part_of(fabric, p, seat.kept if seat.rank > best else 0.0)
+            kept = seat.kept if seat.rank > best else 0.0
+            seat.first = max(kept, fair(fabric, 0, seat.rank))
+            part = part_of(fabric, p, kept)
         elif seat.dense > 0.0:  # there is one level for all of a rank
             if before < 0 or fabric.seats[before].rank != seat.rank:
                 before, level = p, fair(fabric, 0, seat.rank)
-            part = min(1.0, (max(level, seat.kept) if seat.rank > best else level) / seat.dense)
-        seat.kept = min(seat.held, part * seat.dense)
+            seat.first = max(level, seat.kept) if seat.rank > best else level
+            part = min(1.0, seat.first / seat.dense)
         if part != seat.part:
             seat.part = part
             hand(many, p, part, now)
             paced = 1
+    for p in range(many.rows.size):
+        fabric.seats[p].kept = min(fabric.seats[p].held, fabric.seats[p].first)
     if paced:
         pace(many, now)
 
 
 @kernel
-def weigh(seat: Any, isl: Island, keeps: int) -> None:
-    """How much of each multiprocessor the program's kernels want, and the rank of the best of them."""
+def weigh(seat: Any, isl: Island, keeps: int, now: int) -> None:
+    """How much of each multiprocessor the program's kernels want, the rank of the best, and what those from before now keep."""
     seat.stale = 0
     seat.cap, seat.rank = isl.devices[0].sms, NEVER
-    wanted, held = 0, 0
+    wanted, held, older = 0, 0, 0
     for i in range(isl.clock[0].running):
         r = isl.running[i]
         seat.rank = min(seat.rank, r.priority)
-        if isl.activities[r.activity].kind == KERNEL:
+        a = isl.activities[r.activity]
+        if a.kind == KERNEL:
+            mine = r.sms * (r.whole != 0 or keeps != 0)
             wanted += r.granted
-            held += r.granted * (r.whole != 0 or keeps != 0)
+            held += mine
+            older += mine * (a.start < now)
     seat.rank += seat.priority
-    seat.dense, seat.held = wanted / seat.cap, held / seat.cap
+    seat.dense, seat.held = wanted / seat.cap, min(held, seat.cap) / seat.cap
+    seat.kept = min(seat.kept, older / seat.cap)
 
 
 @kernel
