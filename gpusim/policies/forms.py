@@ -282,8 +282,9 @@ class TenantsPolicy(Policy):
             raise self.error(f"answers {made!r}, not a TenantTurn")
         one = view.of(made.tenant)
         if one is None or not made.ns > 0:
-            said = f"to tenant {made.tenant}, which has ended or does not exist" if one is None else f"for {made.ns!r} ns"
-            raise self.error(f"gives the GPU {said}")
+            to = f"to tenant {made.tenant}"
+            gone, short = "which has ended or does not exist", f"for {made.ns:g} ns; a turn takes more (its parameters say how long)"
+            raise self.error(f"gives the GPU {to}, {gone}" if one is None else f"gives the GPU {to} {short}")
         for number, size in made.leave.items():
             other = view.of(number)
             if other is None or number == made.tenant or not 0 < size <= other.there:
