@@ -130,6 +130,8 @@ def _metrics(rates: Sequence[float], done: Result, lone: Result, together: Toget
     counted = {"switches": together.switches, "switch_ns": together.switch_ns} if together.switches else {}
     if together.moves:
         counted |= {"programs_swapped": together.moves, "programs_swapped_bytes": together.copied}
+    swapped = sum(int(one.metrics[way]) for one in together.results[1:] for way in ("h2d_bytes", "d2h_bytes"))
+    counted |= {"others_swapped_bytes": swapped} if swapped else {}
     others = {"others_slowdown": fmean(1 / rate for rate in rates[1:])} if rates[1:] and min(rates[1:]) > 0 else {}
     return {
         "sharing_slowdown": 1 / rates[0], **others,
