@@ -228,7 +228,8 @@ def recut(gpu: str, before: Sequence[str], after: Sequence[str], busy: str = "",
     numbers = [part.strip() for part in busy.split(",") if part.strip()]
     for number in numbers:
         if not number.isdigit() or int(number) >= len(before):
-            raise GpusimError(f"busy slice '{number}' is none of {len(before)}", hint="numbers of the slices in --from, from 0 on")
+            said = f"busy slice '{number}' is none of {len(before)}"
+            raise GpusimError(said, hint="numbers of the slices in --from, from 0 on")
     gone, made = changes(gpu, before, after, [int(number) for number in numbers])
     rows: list[dict[str, object]] = [
         {"slice": name, "begins at": place, "what": "goes" if i in gone else "stays"}

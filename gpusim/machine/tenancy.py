@@ -9,7 +9,8 @@ MPS.  Kernels of all programs run at once.  A cap bounds how many multiprocessor
 with the same ones, so that the programs of small caps have theirs together with those of large ones.  The kernels of a program
 lie evenly over its multiprocessors; where those of several want more of one than there is, they share it max-min, and a better
 priority goes before.  A kernel whose whole grid is resident keeps what it has to its end; one in waves gives way to a better
-priority at once, as if its blocks were short, or at its end too, as if they were long (`yields`).  No vendor states this; it is the rule that gives back what was published (docs/tenants.md).
+priority at once, as if its blocks were short, or at its end too, as if they were long (`yields`).  No vendor states this; it is the
+rule that gives back what was published (docs/tenants.md).
 """
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ class Tenancy:
         if self.way == MPS and len(self.tenants) > MOST_CLIENTS:
             raise GpusimError(f"{len(self.tenants)} programs are more than the {MOST_CLIENTS} clients of an MPS server")
         if self.yields not in YIELDS:
-            raise GpusimError(f"yields is '{self.yields}'", hint="waves: kernels in waves give way at once; kernels: at their ends")
+            hint = "waves: kernels in waves give way at once; kernels: at their ends"
+            raise GpusimError(f"yields is '{self.yields}'", hint=hint)
         for number, tenant in enumerate(self.tenants):
             if tenant.slice <= 0:
                 raise GpusimError(f"tenant {number} has a time slice of {tenant.slice} ns", hint="the driver's own is 1024 us")
@@ -205,8 +207,9 @@ def caution(text: str) -> str:
     if shared.name != MPS or shared.mine.seat.priority == shared.others.seat.priority or shared.yields == KERNELS:
         return ""
     return (
-        f"{text} is too good for the program that goes first: kernels that run in waves, or of which no launch is recorded, give way "
-        "at once, on a GPU when their blocks end (42 % too fast in the median of 12 published pairs); yields=kernels is the other bound"
+        f"{text} is too good for the program that goes first: kernels that run in waves, or of which no launch is recorded, "
+        "give way at once, on a GPU when their blocks end (42 % too fast in the median of 12 published pairs); yields=kernels is "
+        "the other bound"
     )
 
 

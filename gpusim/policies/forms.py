@@ -283,8 +283,9 @@ class TenantsPolicy(Policy):
         one = view.of(made.tenant)
         if one is None or not made.ns > 0:
             to = f"to tenant {made.tenant}"
-            gone, short = "which has ended or does not exist", f"for {made.ns:g} ns; a turn takes more (its parameters say how long)"
-            raise self.error(f"gives the GPU {to}, {gone}" if one is None else f"gives the GPU {to} {short}")
+            gone = "which has ended or does not exist"
+            no_time = f"for {made.ns:g} ns; a turn takes more (its parameters say how long)"
+            raise self.error(f"gives the GPU {to}, {gone}" if one is None else f"gives the GPU {to} {no_time}")
         for number, size in made.leave.items():
             other = view.of(number)
             if other is None or number == made.tenant or not 0 < size <= other.there:
@@ -293,11 +294,13 @@ class TenantsPolicy(Policy):
         limits = {other.number: other.limit for other in view.tenants} | dict(made.limits)
         for number, limit in made.limits.items():
             self._check_limit(view.of(number), number, limit)
-        there = {other.number: min(other.there, limits[other.number]) - made.leave.get(other.number, 0) for other in view.tenants}
+        there = {
+            other.number: min(other.there, limits[other.number]) - made.leave.get(other.number, 0) for other in view.tenants
+        }
         there[made.tenant] = limits[made.tenant]
-        short = sum(there.values()) - view.capacity
-        if short > 0:
-            raise self.error(f"gives the GPU to tenant {made.tenant}, which needs {show_bytes(short)} more than are free")
+        lacks = sum(there.values()) - view.capacity
+        if lacks > 0:
+            raise self.error(f"gives the GPU to tenant {made.tenant}, which needs {show_bytes(lacks)} more than are free")
         return made
 
     def _check_limit(self, one: TenantSeen | None, number: int, limit: int) -> None:
@@ -307,7 +310,8 @@ class TenantsPolicy(Policy):
             bounds = f"{show_bytes(one.least)}, its largest operator, to {show_bytes(one.claim)}, its claim"
             raise self.error(f"limits tenant {number} to {limit} bytes; it takes {bounds}")
         if one.away and limit < one.limit:
-            raise self.error(f"limits tenant {number} to {limit} bytes while {one.away} of it are away: only one of both moves its memory")
+            said = f"limits tenant {number} to {limit} bytes while {one.away} of it are away"
+            raise self.error(f"{said}: only one of both moves its memory")
 
 
 @dataclass(frozen=True, eq=False)

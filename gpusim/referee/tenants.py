@@ -88,7 +88,8 @@ def _kernels(run: Started) -> Kernels:
     rows = np.flatnonzero(is_kernel)
     return Kernels(
         np.minimum(run.ready.bare[rows], acts.start[rows]), acts.start[rows], acts.end[rows],
-        run.n.needs.sms[0][acts.op[rows]].astype(np.int64), run.n.needs.sms[1][acts.op[rows]].astype(np.int64), stream_priorities(run.trace)[acts.queue[rows]],
+        run.n.needs.sms[0][acts.op[rows]].astype(np.int64), run.n.needs.sms[1][acts.op[rows]].astype(np.int64),
+        stream_priorities(run.trace)[acts.queue[rows]],
         run.n.needs.processors,
     )  # fmt: skip
 
@@ -153,10 +154,11 @@ def _densities(each: Sequence[Kernels], tenancy: Tenancy) -> list[TenantPart]:
             for k, on, tenant in zip(each, there, tenancy.tenants, strict=True)
         ]
         keeping = [k.wants * (1 if tenancy.yields == KERNELS else k.whole) for k in each]
+        since = [on & (k.start < now) for k, on in zip(each, there, strict=True)]
         held, older = (
-            [min(1.0, float(wants[on & (k.start <= now - later)].sum()) / k.limit) for k, on, wants in zip(each, there, keeping, strict=True)]
-            for later in (0, 1)
-        )  # fmt: skip
+            [min(1.0, float(wants[on].sum()) / k.limit) for k, on, wants in zip(each, which, keeping, strict=True)]
+            for which in (there, since)
+        )
         kept = [min(had, still) for had, still in zip(kept, older, strict=True)]
         best = min((one for one, share in zip(rank, dense, strict=True) if share > 0), default=NEVER)
         edges = sorted({0, *(k.limit for k in each)})

@@ -161,9 +161,8 @@ def three_tensors() -> Steps:
 def test_a_program_goes_on_with_a_part_of_its_memory_away() -> None:
     """The first comes at 3500 and needs two of four blocks; the other has three.
 
-    Its kernel runs until 4000, when its host goes on and a block leaves, the least recently used, in 2280: the first has the GPU
-    from 6280 on.  The other reads what has left: its third block makes room, 6280-8560, the second comes back, 8560 + 2024 less
-    1000 as the copy in begins at once beside the copy out: 6280-8304, and runs when the room is there, 8560-9560.  Then the third
+    Its kernel runs until 4000, when its host goes on and its second block leaves in 2280: the first has the GPU from 6280 on.
+    The other reads what has left: the third block makes room, 6280-8560, and its kernel runs then, 8560-9560.  Then the third
     comes back in 2024, without a copy out, as the second is in host memory unchanged: 11584-12584.
     """
     each, memory = memory_turns(

@@ -31,7 +31,8 @@ def ran(tenancy: Tenancy) -> Together:
 
 
 WAYS = (slices(switch=Switch(100.0, 108, bandwidth=108.0)), Tenancy(MPS, (Tenant(), Tenant())),
-        Tenancy(MPS, (Tenant(), Tenant(priority=1))), Tenancy(MPS, (Tenant(priority=1), Tenant()), yields="kernels"))  # fmt: skip
+        Tenancy(MPS, (Tenant(), Tenant(priority=1))),
+        Tenancy(MPS, (Tenant(priority=1), Tenant()), yields="kernels"))  # fmt: skip
 
 
 @pytest.mark.parametrize("tenancy", WAYS)

@@ -84,7 +84,9 @@ class PairOfTrainings:
 @cache
 def trainings(file: Path = FILE) -> tuple[PairOfTrainings, ...]:
     with file.open(encoding="utf-8", newline="") as rows:
-        return tuple(PairOfTrainings(r["program"], r["beside"], *(float(r[n]) for n in list(r)[2:])) for r in csv.DictReader(rows))
+        return tuple(
+            PairOfTrainings(r["program"], r["beside"], *(float(r[name]) for name in list(r)[2:])) for r in csv.DictReader(rows)
+        )
 
 
 def trainings_table(pairs: Sequence[PairOfTrainings]) -> Iterator[str]:

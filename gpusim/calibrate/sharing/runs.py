@@ -19,5 +19,5 @@ def together(runs: Sequence[Prepared], shared: SharingWay, gpu: Profile) -> None
     """Run the programs on one GPU to their ends; their memory is not counted."""
     tenancy = shared.tenancy(len(runs) - 1, Switch(bandwidth=float(gpu.memory.bandwidth.value) / 1e9))
     assert isinstance(tenancy, Tenancy)
-    memory = shared.memory and MemoryTurns(get("tenants", shared.memory), 1, [Claim(0)] * len(runs))
+    memory = MemoryTurns(get("tenants", shared.memory), 1, [Claim(0)] * len(runs)) if shared.memory else None
     Coupled([run.simulation for run in runs], Connections(tenancy=tenancy), memory).advance(state.NEVER)

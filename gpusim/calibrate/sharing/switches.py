@@ -1,8 +1,8 @@
 """PipeSwitch's task switches: a request comes for a model in host memory while another program has the GPU.
 
-Known are the machine, the groups of layers and the time of a request whose model is ready.  A request is a program on the island:
-on one stream the copies of its groups, and behind each the message that it is there; on another the groups' kernels, each behind
-its message, or all behind the last (PipeSwitch, OSDI 2020).
+Known are the machine, the groups of layers and the time of a request whose model is ready.  A request is a program on the
+island: on one stream the copies of its groups, and behind each the message that it is there; on another the groups' kernels,
+each behind its message, or all behind the last (PipeSwitch, OSDI 2020).
 """
 
 from __future__ import annotations

@@ -62,9 +62,9 @@ def is_down(seat: Any, isl: Island, place: Any) -> bool:
         return True
     if seat.sheds == 1:
         seat.sheds = 1 + (t.left_by if t.left_by > 0 else isl.clock[0].number)
+    over = True
     for q in range(isl.clock[0].queues):
         queue = isl.queues[q]
-        if queue.done < queue.submitted:
-            if isl.activities[queue.base + (queue.done & queue.mask)].number < seat.sheds - 1:
-                return False
-    return True
+        first = isl.activities[queue.base + (queue.done & queue.mask)]
+        over = over and (queue.done == queue.submitted or first.number >= seat.sheds - 1)
+    return over

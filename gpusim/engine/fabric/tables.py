@@ -55,10 +55,10 @@ SEAT = record(
      ("wanted", i8),       # it had something to run when the policy was asked last
      ("leave", i8), ("come", i8),  # bytes that move before the turn that comes
      ("limit", i8),        # bytes of blocks from that turn on, 0: as before
-     ("sheds", i8),        # it has to come down to that first: 1, then 1 + the number of the first activity that need not be over
+     ("sheds", i8),        # it has to come down to that first: 1, then 1 + the number of the first activity that may go on
      ("stop", i8),         # the operator with which its turn ends, 0: none
      ("began", i8),        # ns: when its turn began
-     ("held", f8), ("kept", f8),  # of `dense` what kernels want that give nothing back before their ends, and what of it they have
+     ("held", f8), ("kept", f8),  # of `dense` what kernels want that give nothing back before their ends, and what they have
      ("first", f8)]        # what it has of the first multiprocessor, which all have
 )  # fmt: skip
 

@@ -35,9 +35,8 @@ class Claim:
 def claim_of(work: Workload, most: int) -> Claim:
     """Of a program that holds so many bytes when it is alone."""
     size = -(-work.trace.size // ROUND) * ROUND
-    of_operators = np.add.reduceat(np.append(size[work.acc_unit], 0), work.acc_start[:-1]) if len(work.acc_unit) else np.zeros(1)
-    of_operators[: len(work.duration)][np.diff(work.acc_start) == 0] = 0
-    least = min(most, int(of_operators.max(initial=0)))
+    upto = np.append(0, np.cumsum(size[work.acc_unit]))
+    least = min(most, int(np.diff(upto[work.acc_start]).max(initial=0)))
     starts, between = _starts(work.trace)
     born, died = lives(work.trace)
     lasting = max((int(size[(born < at) & (died > at)].sum()) for at in between), default=most)

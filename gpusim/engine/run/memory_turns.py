@@ -34,10 +34,11 @@ class MemoryTurns:
         self.claims = [one if isinstance(one, Claim) else Claim(one, one, one) for one in claims]
         for number, claim in enumerate(self.claims):
             if claim.least > capacity:
+                needs = f"program {number} needs {show_bytes(claim.least)}"
                 raise GpusimError(
-                    f"program {number} needs {show_bytes(claim.least)}, and the GPU has {show_bytes(capacity)} beside the contexts",
+                    f"{needs}, and the GPU has {show_bytes(capacity)} beside the contexts",
                     hint="that is its largest operator: give the run a larger GPU",
-                )  # fmt: skip
+                )
         self.policy, self.capacity = policy, capacity
         self.limits = [claim.most for claim in self.claims]
         self.there, self.away, self.last, self.had, self.lost = ([0] * len(claims) for _ in range(5))

@@ -13,11 +13,12 @@ def antman(view: TenantsView, slice_ms: float = 1.024) -> TenantTurn | None:
     end of a slice.  Without room for its largest operator a program waits.
 
     Source: W. Xiao et al., "AntMan: dynamic scaling on GPU clusters for deep learning", OSDI 2020.  There, an opportunistic job
-    uses tensors in host memory where they are, and learns idle times from operators; here it copies them, and finds gaps by turns.
+    uses tensors in host memory where they are, and learns idle times from operators; here it copies them, and finds gaps by
+    turns.  No number of the paper is reproduced.
     """
     first, running, limits = view.tenants[0], view.of(view.running), view.in_order()
     if running is not None and not view.over and (running == first or (running.ready and not first.ready)):
         return None  # the first program may come back within its slice
     ready = sorted(view.in_turn(), key=lambda one: one.number != first.number)
     one = next((one for one in ready if one.number in limits), None)
-    return one and TenantTurn(one.number, slice_ms * 1e6, limits=limits)
+    return TenantTurn(one.number, slice_ms * 1e6, limits=limits) if one else None

@@ -6,12 +6,13 @@ from gpusim.policies.tenant_memory import TenantsView, TenantTurn
 
 
 def salus(view: TenantsView, iterations: int = 1) -> TenantTurn | None:
-    """Turns end with an iteration.  Weights and optimizer state of all programs stay; the rest of the memory is the running one's.
+    """Turns end with an iteration.  Weights and optimizer state of all stay; the rest of the memory is the running program's.
 
     The program with the fewest ns of turns goes next.  Nothing is copied; a program whose memory does not fit beside what lasts
     of the others waits.
 
-    Source: P. Yu, M. Chowdhury, "Fine-grained GPU sharing primitives for deep learning applications", MLSys 2020 (one lane, fair)
+    Source: P. Yu, M. Chowdhury, "Fine-grained GPU sharing primitives for deep learning applications", MLSys 2020: one lane,
+    fair.  No number of the paper is reproduced.
     """
     if view.of(view.running) is not None and not view.over:
         return None

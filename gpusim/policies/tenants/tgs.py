@@ -12,8 +12,9 @@ def tgs(view: TenantsView, loss: float = 0.05, slice_ms: float = 1.024) -> Tenan
     progress beside a program that never pauses, too.  Their tensors above what it leaves are in host memory and are copied in
     before their use.
 
-    Source: B. Wu et al., "Transparent GPU sharing in container clouds for deep learning workloads", NSDI 2023.  There the rate of
-    the opportunistic job's kernels is raised until the other one slows down, and memory is the driver's unified memory.
+    Source: B. Wu et al., "Transparent GPU sharing in container clouds for deep learning workloads", NSDI 2023.  There the rate
+    of the opportunistic job's kernels is raised until the other one slows down, and memory is the driver's unified memory.
+    Compared with 12 pairs that Tally's authors measured under TGS (docs/tenants.md), which it misses by 34 %.
     """
     first, running, limits = view.tenants[0], view.of(view.running), view.in_order()
     spared = first.lost < loss * first.had or not first.ready
@@ -21,4 +22,4 @@ def tgs(view: TenantsView, loss: float = 0.05, slice_ms: float = 1.024) -> Tenan
         return None
     ready = sorted(view.in_turn(), key=lambda one: (one.number == first.number) == spared)
     one = next((one for one in ready if one.number in limits), None)
-    return one and TenantTurn(one.number, slice_ms * 1e6, limits=limits)
+    return TenantTurn(one.number, slice_ms * 1e6, limits=limits) if one else None

@@ -17,7 +17,7 @@ def load_weights(trace: Trace, group: str = "block", pipelined: bool = True) -> 
     """Weights are in pinned host memory when the program begins, and are copied to the GPU once.
 
     group      what is copied together: block, a layer of the model; all
-    pipelined  a block's operators begin when its weights are there and the blocks before it are computed; else when all are there
+    pipelined  a block's operators begin when its weights are there and those before it are computed; else when all are there
 
     Groups are copied one behind the other in the order of their first use.
     Source: Z. Bai et al., "PipeSwitch: fast pipelined context switching for deep learning applications", OSDI 2020
@@ -36,8 +36,9 @@ def load_weights(trace: Trace, group: str = "block", pipelined: bool = True) -> 
     starts = np.cumsum(count) - count
     moved, there = (np.add.reduceat(trace.size[tensor], starts), np.maximum.reduceat(lives(trace)[0][tensor], starts) + 1)
     copies = edit.add_operators(
-        (0 * count, tensor[:0]), (count, tensor), op=edit.name("op_names", "gpusim::copy_in"), activity=COPY_IN, read_bytes=moved
-    )
+        (0 * count, tensor[:0]), (count, tensor), op=edit.name("op_names", "gpusim::copy_in"), activity=COPY_IN,
+        read_bytes=moved,
+    )  # fmt: skip
     stream = side_stream(trace) if pipelined else 0
     edit.insert(np.maximum.accumulate(np.maximum(there, begun(trace)[0])), OP, copies, stream)
     made = edit.finish()
