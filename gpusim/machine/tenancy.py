@@ -9,8 +9,8 @@ MPS.  Kernels of all programs run at once.  A cap bounds how many multiprocessor
 with the same ones, so that the programs of small caps have theirs together with those of large ones.  The kernels of a program
 lie evenly over its multiprocessors; where those of several want more of one than there is, they share it max-min, and a better
 priority goes before.  A kernel whose whole grid is resident keeps what it has to its end; one in waves gives way to a better
-priority at once, as if its blocks were short, or at its end too, as if they were long (`yields`).  No vendor states this; it is the
-rule that gives back what was published (docs/tenants.md).
+priority at once, as if its blocks were short, or at its end too, as if they were long (`yields`).  No vendor states this; it is
+the rule that gives back what was published (docs/tenants.md).
 """
 
 from __future__ import annotations
@@ -208,8 +208,8 @@ def caution(text: str) -> str:
         return ""
     return (
         f"{text} is too good for the program that goes first: kernels that run in waves, or of which no launch is recorded, "
-        "give way at once, on a GPU when their blocks end (42 % too fast in the median of 12 published pairs); yields=kernels is "
-        "the other bound"
+        "give way at once, on a GPU when their blocks end (42 % too fast in the median of 12 published pairs); yields=kernels "
+        "is the other bound"
     )
 
 

@@ -124,7 +124,7 @@ def test_published_pairs() -> None:
 
 
 def test_pairs_of_which_only_times_alone_are_known() -> None:
-    """Of 169 pairs under MPS the work of both comes within 16 %, the time of one does not: some kernels leave none to others."""
+    """Of 169 pairs under MPS the work of both comes within 16 %, that of one does not: some kernels leave none to others."""
     pairs = trainings()
     assert len(pairs) == 169
     assert median(abs(1 / pair.work - 1) for pair in pairs) < 0.17

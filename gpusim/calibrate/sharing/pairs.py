@@ -111,7 +111,7 @@ def _training(pair: Pair, span: float) -> Trace:
 
 
 def _tally(pair: Pair) -> tuple[list[float], float]:
-    """Times from the start of a request's turn, when it has come and the one before has ended, to its end, ms; the other's rate."""
+    """Times from the start of a request's turn, when it has come and the one before has ended, to its end, ms; RATE."""
     gpu = changed(catalogue.load(pair.gpu), "launch.gap", float(_GAP))
     trace, come = _requests(pair)
     other = _training(pair, come[-1] + _LONGER * pair.alone * 1e6 * len(come))

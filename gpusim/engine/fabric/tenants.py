@@ -149,7 +149,7 @@ def order(fabric: Fabric, many: Processes, now: int) -> None:
 
 @outlined
 def shed(fabric: Fabric, many: Processes, now: int) -> None:
-    """Programs above their limits have the GPU, as what they evict leaves behind their kernels; then memory moves as a whole."""
+    """Programs above their limits have the GPU, as what they evict waits for their kernels; then memory moves as a whole."""
     g = fabric.gpu[0]
     to, q = g.to, limits.shedding(fabric, many)
     if q >= 0:
