@@ -21,6 +21,7 @@ from gpusim.referee import recompute, sms
 from gpusim.referee.activities import NEVER
 from gpusim.referee.ends import Moving, Started, compare, flowing, settled
 from gpusim.referee.flows import Grants
+from gpusim.referee.numbers import DEVICE_MEMORY
 from gpusim.referee.ranks import all_arrived, passing, stopped, unended
 from gpusim.referee.report import Findings, Report
 from gpusim.results.result import Result
@@ -29,12 +30,14 @@ from gpusim.trace.trace import I64, KERNEL, Trace
 
 
 def check(
-    results: Sequence[Result], traces: Sequence[Trace], profiles: Sequence[Profile], tenancy: Tenancy,
-    own: OwnTimes | None = None,
+    results: Sequence[Result], traces: Sequence[Trace], profiles: Sequence[Profile], tenancy: Tenancy | None,
+    own: OwnTimes | None = None, *, one_link: bool = True,
 ) -> list[Report]:  # fmt: skip
     """Recompute what programs on one GPU left behind, a report each; all are unchecked (ok is None) without a log of each.
 
-    traces, profiles  that they ran, as `results`; tenancy: how they shared the GPU
+    traces, profiles  that they ran, as `results`
+    tenancy   how they shared the GPU; None: each had a slice of its own, or a GPU
+    one_link  they shared the link to the host
     """
     if any(result.log is None for result in results):
         return [Report(ok=None) for _ in results]
@@ -48,18 +51,29 @@ def check(
                 said.say(-1, what, "programs that can be followed")
         return [said.report() for said in found]
     kernels = [_kernels(run) for run in runs]
-    parts = _turns(kernels, tenancy) if tenancy.way == SLICES else _densities(kernels, tenancy)
+    if tenancy is None:
+        parts = [_part([(-1, 1.0)]) for _ in runs]
+    else:
+        parts = _turns(kernels, tenancy) if tenancy.way == SLICES else _densities(kernels, tenancy)
     moving = [_moving(run, part, said) for run, part, said in zip(runs, parts, found, strict=True)]
-    rates: dict[SharedLink, float] = {name: rate for run in runs for name, rate in run.n.links.items()}
+    routes = [_own_links(p, run, tenancy, one_link) for p, run in enumerate(runs)]
+    rates = {link: run.n.links[name] for run, of in zip(runs, routes, strict=True) for name, (link,) in of.items()}
     stop = [NEVER if result.finished else stopped(result) for result in results]
-    routes: dict[SharedLink, tuple[SharedLink, ...]] = {name: (name,) for name in rates}
-    each = [passing(one, routes, at) for one, at in zip(moving, stop, strict=True)]
+    each = [passing(one, of, at) for one, of, at in zip(moving, routes, stop, strict=True)]
     moved = all_arrived([(one.flows, one.grants) for one in each], rates)
     for run, one, its, at, said in zip(runs, each, moved, stop, found, strict=True):
         due = settled(one, its) if one.flows else one.own
         compare(run, due, said)
         unended(run, due.end, at, said)
     return [said.report() for said in found]
+
+
+def _own_links(p: int, run: Started, tenancy: Tenancy | None, one_link: bool) -> dict[SharedLink, tuple[SharedLink]]:
+    """Of each link of the p-th program which it is: those of one device are the same for all, a slice has its own memory."""
+    shared = tenancy is not None or one_link
+    return {
+        name: (name,) if shared and (tenancy is not None or name != DEVICE_MEMORY) else ((p, name),) for name in run.n.links
+    }
 
 
 class Kernels(NamedTuple):

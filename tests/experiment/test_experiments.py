@@ -331,7 +331,7 @@ def sharing(rs: tuple[Result, ...]) -> None:
         uneven = of["time_slices(others_slice=200 us)"]
         assert uneven["sharing_slowdown"] < turns["sharing_slowdown"] and uneven["others_slowdown"] > turns["others_slowdown"]
         for tenancy, metrics in of.items():
-            free = tenancy.startswith(("mig", "exclusive")) or "priority" in tenancy
+            free = tenancy.startswith(("mig", "exclusive")) or tenancy == "mps(others_priority=1)"
             assert (metrics["neighbour_cost"] == pytest.approx(1, rel=1e-3)) == free
         mig = of["mig(others_slice=4g.40gb, slice=3g.40gb)"]
         assert 1.2 < mig["work_per_gpu"] / turns["work_per_gpu"] < 1.5
