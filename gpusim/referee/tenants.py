@@ -57,7 +57,7 @@ def check(
         parts = _turns(kernels, tenancy) if tenancy.way == SLICES else _densities(kernels, tenancy)
     moving = [_moving(run, part, said) for run, part, said in zip(runs, parts, found, strict=True)]
     routes = [_own_links(p, run, tenancy, one_link) for p, run in enumerate(runs)]
-    rates = {link: run.n.links[name] for run, of in zip(runs, routes, strict=True) for name, (link,) in of.items()}
+    rates = {link: run.n.links[str(name)] for run, of in zip(runs, routes, strict=True) for name, (link,) in of.items()}
     stop = [NEVER if result.finished else stopped(result) for result in results]
     each = [passing(one, of, at) for one, of, at in zip(moving, routes, stop, strict=True)]
     moved = all_arrived([(one.flows, one.grants) for one in each], rates)
