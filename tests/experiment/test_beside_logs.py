@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ TEXT = """question: "two?"
 trace: gpt-medium-infer
 beside: resnet50-train-8
 profile: a100-sxm4-80gb
-tenancy: [time_slices, mps, "mps(cap=40, others_cap=60)", "mps(others_priority=1, yields=kernels)", exclusive, mig(slice=3g.40gb)]
+tenancy: [time_slices, mps, "mps(cap=40, others_cap=60)", "mps(others_priority=1, yields=kernels)",
+          exclusive, mig(slice=3g.40gb)]
 bounds: false
 figures: []
 options: {log: true}
@@ -71,8 +73,6 @@ def test_each_program_is_a_device_of_the_timeline_and_has_metrics(folder: Path, 
 
 def test_ways_that_the_referee_does_not_follow_keep_no_log(tmp_path: Path) -> None:
     for way in ("mps(fault=1 s)", "over_commit(policy=nvshare)"):
-        (tmp_path / "e.yaml").write_text("".join(
-            f"tenancy: {way}\n" if line.startswith("tenancy") else line for line in TEXT.splitlines(keepends=True)
-        ))  # fmt: skip
-        with pytest.raises(ConfigError, match="logs of programs beside each other are kept under exclusive, time_slices, mps and mig"):
+        (tmp_path / "e.yaml").write_text(re.sub(r"tenancy: \[[^]]*\]", f"tenancy: {way}", TEXT))
+        with pytest.raises(ConfigError, match="logs of programs beside each other are kept under exclusive, time_slices, mps"):
             load.experiment(str(tmp_path / "e.yaml"))

@@ -52,7 +52,7 @@ def test_an_end_at_another_time_is_found(tenancy: Tenancy, by: int) -> None:
 
 @pytest.mark.parametrize("by", [0, -700, 700])
 def test_slices_share_the_link_to_the_host_and_nothing_else(by: int) -> None:
-    """10,240 bytes of each at 5 bytes/ns, as the link has 10; kernels on all multiprocessors run beside each other as if alone."""
+    """10,240 bytes of each at 5 bytes/ns, as the link has 10."""
     runs = [prepared(s.trace(), machine(), log=True, place="device") for s in (copies((COPY_IN, 1)), copies((COPY_IN, 1)))]
     both = ("h2d", "d2h", "both")
     rates = {f"gpu {name}": getattr(runs[0].simulation.machine, name) for name in both}
