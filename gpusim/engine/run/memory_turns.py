@@ -124,4 +124,5 @@ class MemoryTurns:
 
 def _last_begun(simulation: Simulation) -> int:
     """The last operator that has begun on the device, -1 before any."""
-    return int(np.flatnonzero(simulation.island.began < NEVER)[-1:].sum()) if (simulation.island.began < NEVER).any() else -1
+    begun = np.flatnonzero(simulation.island.began < NEVER)
+    return int(begun[-1]) if len(begun) else -1
