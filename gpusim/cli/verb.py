@@ -22,8 +22,8 @@ ROOT = LOADS[0]
 VERBS = (
     "run", "tune", "init", "validate", "report", "plot", "compare", "faults", "check", "record", "import", "fit", "adapt",
     "oom", "advise", "export", "monitor", "trace", "kernels", "offsets", "reproduce", "transform", "transforms", "plan",
-    "serve", "experts", "models", "suspend", "failures", "cluster", "zoo", "profiles", "machines", "policies", "metrics",
-    "schema",
+    "serve", "experts", "models", "suspend", "mig", "failures", "cluster", "zoo", "profiles", "machines", "policies",
+    "metrics", "schema",
     "calibrate",
 )  # fmt: skip
 GROUPS = {"calibrate": ("measure", "fit", "compare", "steps", "replay", "kernels", "all", "bundle")}

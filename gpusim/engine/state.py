@@ -253,6 +253,8 @@ TENANT = record(
      ("beside", i8),       # other programs run on its device: APART, BY_TURNS, AT_ONCE
      ("part", f8),         # share of the time of its kernels' multiprocessors; 1: no other tenant uses them
      ("changed", i8),      # it has begun or ended to run there, or to want to
+     ("limit", i8),        # bytes of blocks at most, whatever the allocator holds; 0: as many as that gives
+     ("left_by", i8),      # the number behind the last of what has left for that, 0: it has not
      ("remote", i8)]       # kernels read and write below the device, by the last two ways
 )  # fmt: skip
 

@@ -9,7 +9,8 @@ from gpusim.base.yaml.values import policy
 from gpusim.experiment.ran import load_machine_of, own_times_of
 from gpusim.experiment.ranks_checked import as_one
 from gpusim.experiment.tenants import switch_of
-from gpusim.machine.tenancy import Tenancy, way
+from gpusim.machine import mig
+from gpusim.machine.tenancy import EXCLUSIVE, MIG, way
 from gpusim.referee import tenants
 from gpusim.referee.report import Findings, Report
 from gpusim.results.result import Result
@@ -22,11 +23,14 @@ def check_beside(result: Result, base: Path) -> Report:
     """
     if not result.logged:
         return Report(ok=None)
-    gpu = load_machine_of(result, base)
-    terms = way(policy(result.spec["tenancy"])).tenancy(len(result.ranks) - 1, switch_of(gpu))
-    assert isinstance(terms, Tenancy), "other ways keep no logs"
+    gpu, shared = load_machine_of(result, base), way(policy(result.spec.get("tenancy", EXCLUSIVE)))
+    beside = len(result.ranks) - 1
     traces = [program for one in result.ranks if (program := one.program) is not None]
-    each = tenants.check(result.ranks, traces, [gpu] * len(traces), terms, own_times_of(result, gpu))
+    machines = [mig.instance(gpu, each.mig) if each.mig else gpu for each in shared.terms(beside)]
+    each = tenants.check(
+        result.ranks, traces, machines, shared.tenancy(beside, switch_of(gpu)), own_times_of(result, gpu),
+        one_link=shared.name == MIG,
+    )  # fmt: skip
     return as_one(_first(result), each, "program")
 
 

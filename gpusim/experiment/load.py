@@ -18,6 +18,7 @@ from gpusim.experiment.users import NOTHING, Given
 from gpusim.machine import tiers, variant, words
 from gpusim.machine.kernels import user_table
 from gpusim.machine.profile import Profile
+from gpusim.machine.tenancy import caution
 from gpusim.machine.topology import build
 from gpusim.machine.topology.topology import Topology
 from gpusim.policies import registry
@@ -210,6 +211,8 @@ def foresee(loaded: Loaded, tasks: Iterable[Task]) -> None:
 def told(loaded: Loaded) -> list[str]:
     """What is to be said of an experiment that is no mistake: which ranks lack, where the driver does other than asked."""
     asked = [spec for spec in loaded.experiment.unified if spec != NONE]
+    if loaded.beside:
+        return [said for text in loaded.experiment.tenancy if (said := caution(text))]
     if not asked:
         of_ranks = [(name, file) for name, file in loaded.traces.items() if find.is_of_ranks(file)]
         return [f"{name}: {said}" for name, file in of_ranks for said in answerable.read_ranks(file).meta.get("warnings", ())]

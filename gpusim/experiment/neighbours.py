@@ -11,7 +11,7 @@ from gpusim.base.yaml.find import is_managed, is_of_ranks
 from gpusim.base.yaml.values import NONE, policy
 from gpusim.engine.run.tenants import limited
 from gpusim.machine import mig
-from gpusim.machine.tenancy import EXCLUSIVE, MIG, WAYS, way
+from gpusim.machine.tenancy import EXCLUSIVE, MIG, way
 
 if TYPE_CHECKING:
     from gpusim.experiment.load import Loaded
@@ -54,8 +54,8 @@ def problems(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
             say(("beside",), f"'{name}' is {kind}, which cannot share a GPU with others", "name the recorded trace of one GPU")
     for i, text in enumerate(e.tenancy):
         shared = way(policy(text))
-        if e.options.log and (shared.name not in WAYS or shared.fault):
-            only = "time_slices and mps without faults: the referee follows no other way"
+        if e.options.log and (shared.memory is not None or shared.fault):
+            only = "exclusive, time_slices, mps and mig without faults: the referee follows no turns that a policy gives"
             say(("tenancy", i), f"logs of programs beside each other are kept under {only}", "leave out log, or this way")
         if shared.memory is not None:
             try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpusim.base.yaml.values import policy
+from gpusim.engine.run.claims import claim_of
 from gpusim.engine.run.memory_turns import MemoryTurns
 from gpusim.engine.run.tenants import I64, Program, Together, capacities, limited, progress, simulate_tenants, with_fault
 from gpusim.experiment.spec import RunSpec
@@ -59,7 +60,7 @@ def on_one_gpu(
         each = [simulate_tenants([one], None, **choices) for one in programs]
         together = Together(tuple(one.results[0] for one in each), tuple(one.began[0] for one in each))
     else:
-        memory = _memory(shared, own, room, alone) if shared.memory is not None else None
+        memory = _memory(shared, own, room, [one.work for one in programs], alone) if shared.memory is not None else None
         together = simulate_tenants(programs, shared.tenancy(beside, switch_of(gpu)), memory, **choices)
     lone = simulate_tenants(programs[:1], shared.tenancy(0, switch_of(gpu)), **choices | {"log": False})
     done = together.results[0]
@@ -105,9 +106,12 @@ def _rooms(shared: SharingWay, gpu: Profile, machines: Sequence[Profile]) -> lis
     return limited(gpu, limits) if any(limits) else capacities(gpu, len(machines))
 
 
-def _memory(shared: SharingWay, own: Registry, room: Sequence[int], alone: Sequence[Together]) -> MemoryTurns:
+def _memory(
+    shared: SharingWay, own: Registry, room: Sequence[int], works: Sequence[Workload], alone: Sequence[Together]
+) -> MemoryTurns:  # fmt: skip
     """Each program claims the most that its allocator holds when it is alone.  Raises GpusimError where that does not fit."""
-    claims = [min(most, int(one.results[0].metrics["reserved_peak_bytes"])) for most, one in zip(room, alone, strict=True)]
+    held = [int(one.results[0].metrics["reserved_peak_bytes"]) for one in alone]
+    claims = [claim_of(work, min(most, peak)) for work, most, peak in zip(works, room, held, strict=True)]
     return MemoryTurns(own.get("tenants", shared.memory), room[-1], claims)
 
 
@@ -126,6 +130,8 @@ def _metrics(rates: Sequence[float], done: Result, lone: Result, together: Toget
     counted = {"switches": together.switches, "switch_ns": together.switch_ns} if together.switches else {}
     if together.moves:
         counted |= {"programs_swapped": together.moves, "programs_swapped_bytes": together.copied}
+    swapped = sum(int(one.metrics[way]) for one in together.results[1:] for way in ("h2d_bytes", "d2h_bytes"))
+    counted |= {"others_swapped_bytes": swapped} if swapped else {}
     others = {"others_slowdown": fmean(1 / rate for rate in rates[1:])} if rates[1:] and min(rates[1:]) > 0 else {}
     return {
         "sharing_slowdown": 1 / rates[0], **others,

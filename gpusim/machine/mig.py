@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from gpusim.base.errors import GpusimError, ProfileError, suggest
+from gpusim.base.units import TIME, parse
 from gpusim.machine.profile import Profile
 from gpusim.machine.sampling import with_numbers
 
@@ -173,3 +174,68 @@ def changes(gpu: str, before: Sequence[str], after: Sequence[str], busy: Sequenc
                 hint="end or move the program first; MIG changes idle slices only",
             )
     return gone, made
+
+
+# ---------------------------------------------------------------- for a user
+
+
+@dataclass(frozen=True)
+class Recut:
+    """A GPU cut anew: its slices in rows, how many go and are made, and ns for that, None where no time is known."""
+
+    rows: list[dict[str, object]]
+    gone: int
+    made: int
+    ns: float | None
+
+
+def parts(text: str) -> list[str]:
+    """The slices of "3g.40gb + 4g.40gb".  Raises GpusimError."""
+    found = [part.strip() for part in text.split("+")]
+    if "" in found:
+        raise GpusimError(f"'{text}' has an empty slice", hint="write 3g.40gb + 4g.40gb")
+    return found
+
+
+def offered(gpu: str) -> list[dict[str, object]]:
+    """A row for each kind of slice of the GPU.  Raises ProfileError where none is known."""
+    if not slices(gpu):
+        find(gpu, "")
+    return [
+        {
+            "slice": one.name, "at most": one.instances, "multiprocessors": one.processors, "copy engines": one.engines,
+            "memory [GiB]": one.memory and one.memory / 2**30, "eighths of bandwidth and L2": one.eighths,
+            "begins at": " ".join(map(str, one.places)),
+        }
+        for one in slices(gpu).values()
+    ]  # fmt: skip
+
+
+def placed(gpu: str, names: Sequence[str]) -> list[dict[str, object]]:
+    """A row for each slice of a cut.  Raises ProfileError where it does not fit."""
+    rows: list[dict[str, object]] = []
+    for name, place in zip(names, arrange(gpu, names), strict=True):
+        one = find(gpu, name)
+        rows.append({"slice": name, "begins at": place, "eighths": one.eighths, "multiprocessors": one.processors})
+    return rows
+
+
+def recut(gpu: str, before: Sequence[str], after: Sequence[str], busy: str = "", each: str = "") -> Recut:
+    """What another cut of the GPU changes.  Raises GpusimError where a busy slice would have to go.
+
+    busy  numbers of `before` on which programs run, with commas between them; each: time for a slice that goes or is made
+    """
+    numbers = [part.strip() for part in busy.split(",") if part.strip()]
+    for number in numbers:
+        if not number.isdigit() or int(number) >= len(before):
+            said = f"busy slice '{number}' is none of {len(before)}"
+            raise GpusimError(said, hint="numbers of the slices in --from, from 0 on")
+    gone, made = changes(gpu, before, after, [int(number) for number in numbers])
+    rows: list[dict[str, object]] = [
+        {"slice": name, "begins at": place, "what": "goes" if i in gone else "stays"}
+        for i, (name, place) in enumerate(zip(before, arrange(gpu, before), strict=True))
+    ]
+    lying = list(zip(after, arrange(gpu, after), strict=True))
+    rows += [{"slice": lying[i][0], "begins at": lying[i][1], "what": "is made"} for i in made]
+    ns = float(parse(each, TIME)) * (len(gone) + len(made)) if each else None
+    return Recut(rows, len(gone), len(made), ns)

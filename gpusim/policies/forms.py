@@ -29,7 +29,7 @@ from gpusim.policies.schedule.parts.running import EngineLimits, Running, Schedu
 from gpusim.policies.schedule.parts.tables import VERB, RequestTable
 from gpusim.policies.schedule.parts.users import PythonScheduler
 from gpusim.policies.scores import compile_score, no_score
-from gpusim.policies.tenant_memory import TenantsView, TenantTurn
+from gpusim.policies.tenant_memory import TenantSeen, TenantsView, TenantTurn
 from gpusim.trace.trace import Trace
 
 T = TypeVar("T")
@@ -282,17 +282,36 @@ class TenantsPolicy(Policy):
             raise self.error(f"answers {made!r}, not a TenantTurn")
         one = view.of(made.tenant)
         if one is None or not made.ns > 0:
-            said = f"to tenant {made.tenant}, which has ended or does not exist" if one is None else f"for {made.ns!r} ns"
-            raise self.error(f"gives the GPU {said}")
+            to = f"to tenant {made.tenant}"
+            gone = "which has ended or does not exist"
+            no_time = f"for {made.ns:g} ns; a turn takes more (its parameters say how long)"
+            raise self.error(f"gives the GPU {to}, {gone}" if one is None else f"gives the GPU {to} {no_time}")
         for number, size in made.leave.items():
             other = view.of(number)
             if other is None or number == made.tenant or not 0 < size <= other.there:
                 has = "no memory there" if other is None else f"{show_bytes(other.there)} there"
                 raise self.error(f"has {size} bytes of tenant {number} leave for tenant {made.tenant}; it has {has}")
-        short = one.claim - one.there - view.free - sum(made.leave.values())
-        if short > 0:
-            raise self.error(f"gives the GPU to tenant {made.tenant}, which needs {show_bytes(short)} more than are free")
+        limits = {other.number: other.limit for other in view.tenants} | dict(made.limits)
+        for number, limit in made.limits.items():
+            self._check_limit(view.of(number), number, limit)
+        there = {
+            other.number: min(other.there, limits[other.number]) - made.leave.get(other.number, 0) for other in view.tenants
+        }
+        there[made.tenant] = limits[made.tenant]
+        lacks = sum(there.values()) - view.capacity
+        if lacks > 0:
+            raise self.error(f"gives the GPU to tenant {made.tenant}, which needs {show_bytes(lacks)} more than are free")
         return made
+
+    def _check_limit(self, one: TenantSeen | None, number: int, limit: int) -> None:
+        if one is None:
+            raise self.error(f"has a limit for tenant {number}, which has ended or does not exist")
+        if not isinstance(limit, int) or not one.least <= limit <= one.claim:
+            bounds = f"{show_bytes(one.least)}, its largest operator, to {show_bytes(one.claim)}, its claim"
+            raise self.error(f"limits tenant {number} to {limit} bytes; it takes {bounds}")
+        if one.away and limit < one.limit:
+            said = f"limits tenant {number} to {limit} bytes while {one.away} of it are away"
+            raise self.error(f"{said}: only one of both moves its memory")
 
 
 @dataclass(frozen=True, eq=False)

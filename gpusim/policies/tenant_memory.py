@@ -1,7 +1,9 @@
 """What a policy of kind tenants sees and answers: which program has the GPU next, and whose memory leaves for it.
 
 It is asked when the turn of the program that runs is over, when that has nothing to run, and when another one has something
-to run that had not.  A built-in is one file `policies/tenants/<name>.py` with
+to run that had not.  Memory moves in two ways: as bytes of a whole program, which come back before its next turn (`leave`),
+or tensor by tensor, below a limit with which the program goes on (`limits`).  A built-in is one file
+`policies/tenants/<name>.py` with
 
     name(view, **parameters) -> TenantTurn | None      None: it stays as it is
 """
@@ -22,6 +24,11 @@ class TenantSeen:
     away     bytes on the host, which come back before it runs
     ready    it has something to run
     waited   ns since its last turn ended, or since it came; 0 while it has its turn
+    limit    bytes that it may have: the claim, or what the policy has said last
+    least    bytes of its largest operator, below which no limit may be
+    lasting  bytes that it has between two of its iterations; it has no more after a turn that ended with one
+    had      ns of turns so far
+    lost     ns for which it had something to run, and no turn
     """
 
     number: int
@@ -30,15 +37,27 @@ class TenantSeen:
     away: int
     ready: bool
     waited: int
+    limit: int = 0
+    least: int = 0
+    lasting: int = 0
+    had: int = 0
+    lost: int = 0
 
 
 @dataclass(frozen=True)
 class TenantTurn:
-    """The next turn: whose, for how many ns at most, and bytes of other programs that are copied to the host before."""
+    """The next turn: whose, and for how many ns at most.
+
+    leave       bytes of other programs that are copied to the host before
+    limits      bytes that programs may have from now on; what is above leaves before the turn begins, by their evict policies
+    iterations  so many end the turn, too; 0: as many as there are
+    """
 
     tenant: int
     ns: float
     leave: Mapping[int, int] = field(default_factory=dict)
+    limits: Mapping[int, int] = field(default_factory=dict)
+    iterations: int = 0
 
 
 @dataclass(frozen=True)
@@ -70,12 +89,22 @@ class TenantsView:
         now = self.of(self.running)
         return now is not None and now.ready and not self.over
 
+    def in_order(self) -> dict[int, int]:
+        """Limits by which each program that has come has what it claims of what those before it leave; none of too little."""
+        left, found = self.capacity, dict[int, int]()
+        for one in (one for one in self.tenants if one.ready or one.there):
+            limit = min(one.claim, left)
+            if limit >= one.least:
+                found[one.number] = limit
+                left -= limit
+        return found
+
     def room(self, tenant: TenantSeen, among: Iterable[TenantSeen], *, whole: bool = False) -> dict[int, int] | None:
         """Bytes that leave so that the program fits, of these others in this order; None where they do not suffice.
 
         whole  a program leaves with all that it has there
         """
-        missing, leave = tenant.claim - tenant.there - self.free, dict[int, int]()
+        missing, leave = tenant.limit - tenant.there - self.free, dict[int, int]()
         for other in among:
             if missing > 0 and other.number != tenant.number and other.there:
                 leave[other.number] = other.there if whole else min(other.there, missing)

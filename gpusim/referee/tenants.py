@@ -15,12 +15,13 @@ import numpy as np
 
 from gpusim.machine.kernels.own_times import OwnTimes
 from gpusim.machine.profile import Profile
-from gpusim.machine.tenancy import SLICES, Tenancy, runlist
+from gpusim.machine.tenancy import KERNELS, SLICES, Tenancy, runlist
 from gpusim.machine.topology.sharing import SharedLink
 from gpusim.referee import recompute, sms
 from gpusim.referee.activities import NEVER
 from gpusim.referee.ends import Moving, Started, compare, flowing, settled
 from gpusim.referee.flows import Grants
+from gpusim.referee.numbers import DEVICE_MEMORY
 from gpusim.referee.ranks import all_arrived, passing, stopped, unended
 from gpusim.referee.report import Findings, Report
 from gpusim.results.result import Result
@@ -29,12 +30,14 @@ from gpusim.trace.trace import I64, KERNEL, Trace
 
 
 def check(
-    results: Sequence[Result], traces: Sequence[Trace], profiles: Sequence[Profile], tenancy: Tenancy,
-    own: OwnTimes | None = None,
+    results: Sequence[Result], traces: Sequence[Trace], profiles: Sequence[Profile], tenancy: Tenancy | None,
+    own: OwnTimes | None = None, *, one_link: bool = True,
 ) -> list[Report]:  # fmt: skip
     """Recompute what programs on one GPU left behind, a report each; all are unchecked (ok is None) without a log of each.
 
-    traces, profiles  that they ran, as `results`; tenancy: how they shared the GPU
+    traces, profiles  that they ran, as `results`
+    tenancy   how they shared the GPU; None: each had a slice of its own, or a GPU
+    one_link  they shared the link to the host
     """
     if any(result.log is None for result in results):
         return [Report(ok=None) for _ in results]
@@ -48,12 +51,15 @@ def check(
                 said.say(-1, what, "programs that can be followed")
         return [said.report() for said in found]
     kernels = [_kernels(run) for run in runs]
-    parts = _turns(kernels, tenancy) if tenancy.way == SLICES else _densities(kernels, tenancy)
+    if tenancy is None:
+        parts = [_part([(-1, 1.0)]) for _ in runs]
+    else:
+        parts = _turns(kernels, tenancy) if tenancy.way == SLICES else _densities(kernels, tenancy)
     moving = [_moving(run, part, said) for run, part, said in zip(runs, parts, found, strict=True)]
-    rates: dict[SharedLink, float] = {name: rate for run in runs for name, rate in run.n.links.items()}
+    routes = [_own_links(p, run, tenancy, one_link) for p, run in enumerate(runs)]
+    rates = {link: run.n.links[str(name)] for run, of in zip(runs, routes, strict=True) for name, (link,) in of.items()}
     stop = [NEVER if result.finished else stopped(result) for result in results]
-    routes: dict[SharedLink, tuple[SharedLink, ...]] = {name: (name,) for name in rates}
-    each = [passing(one, routes, at) for one, at in zip(moving, stop, strict=True)]
+    each = [passing(one, of, at) for one, of, at in zip(moving, routes, stop, strict=True)]
     moved = all_arrived([(one.flows, one.grants) for one in each], rates)
     for run, one, its, at, said in zip(runs, each, moved, stop, found, strict=True):
         due = settled(one, its) if one.flows else one.own
@@ -62,13 +68,23 @@ def check(
     return [said.report() for said in found]
 
 
+def _own_links(p: int, run: Started, tenancy: Tenancy | None, one_link: bool) -> dict[SharedLink, tuple[SharedLink]]:
+    """Of each link of the p-th program which it is: those of one device are the same for all, a slice has its own memory."""
+    shared = tenancy is not None or one_link
+    return {
+        name: (name,) if shared and (tenancy is not None or name != DEVICE_MEMORY) else ((p, name),) for name in run.n.links
+    }
+
+
 class Kernels(NamedTuple):
-    """Of a program: when each kernel would be ready but for the launch gap, starts and ends, what it can use, its priority."""
+    """Of a program: when each kernel would be ready but for the launch gap, starts and ends, what it can use, whether its grid
+    is resident at once, its priority."""
 
     ready: I64
     start: I64
     end: I64
     wants: I64
+    whole: I64
     priority: I64
     limit: int
 
@@ -86,7 +102,8 @@ def _kernels(run: Started) -> Kernels:
     rows = np.flatnonzero(is_kernel)
     return Kernels(
         np.minimum(run.ready.bare[rows], acts.start[rows]), acts.start[rows], acts.end[rows],
-        run.n.needs.sms[0][acts.op[rows]].astype(np.int64), stream_priorities(run.trace)[acts.queue[rows]],
+        run.n.needs.sms[0][acts.op[rows]].astype(np.int64), run.n.needs.sms[1][acts.op[rows]].astype(np.int64),
+        stream_priorities(run.trace)[acts.queue[rows]],
         run.n.needs.processors,
     )  # fmt: skip
 
@@ -142,6 +159,7 @@ def _part(changes: Sequence[tuple[int, float]]) -> TenantPart:
 def _densities(each: Sequence[Kernels], tenancy: Tenancy) -> list[TenantPart]:
     """MPS: kernels lie evenly over the multiprocessors of their program's cap, the first ones."""
     found: list[list[tuple[int, float]]] = [[(-1, 1.0)] for _ in each]
+    kept = [0.0] * len(each)
     for now in np.unique(np.concatenate([np.concatenate([k.start, k.end]) for k in each])).tolist():
         there = [(k.start <= now) & (now < k.end) for k in each]
         dense = [min(1.0, float(k.wants[on].sum()) / k.limit) for k, on in zip(each, there, strict=True)]
@@ -149,22 +167,33 @@ def _densities(each: Sequence[Kernels], tenancy: Tenancy) -> list[TenantPart]:
             int(k.priority[on].min()) + tenant.priority if on.any() else NEVER
             for k, on, tenant in zip(each, there, tenancy.tenants, strict=True)
         ]
+        keeping = [k.wants * (1 if tenancy.yields == KERNELS else k.whole) for k in each]
+        since = [on & (k.start < now) for k, on in zip(each, there, strict=True)]
+        held, older = (
+            [min(1.0, float(wants[on].sum()) / k.limit) for k, on, wants in zip(each, which, keeping, strict=True)]
+            for which in (there, since)
+        )
+        kept = [min(had, still) for had, still in zip(kept, older, strict=True)]
+        best = min((one for one, share in zip(rank, dense, strict=True) if share > 0), default=NEVER)
         edges = sorted({0, *(k.limit for k in each)})
+        parts, first = [1.0] * len(each), [0.0] * len(each)
         for p, k in enumerate(each):
             if dense[p] > 0:
-                got = sum(
-                    (b - a) * _level([q for q in range(len(each)) if each[q].limit > a], p, dense, rank)
+                least = kept[p] if rank[p] > best else 0.0
+                levels = [
+                    min(dense[p], max(least, _level([q for q in range(len(each)) if each[q].limit > a], p, dense, rank, kept)))
                     for a, b in pairwise(edges) if b <= k.limit
-                )  # fmt: skip
-                found[p].append((now, min(1.0, got / (dense[p] * k.limit))))
-            else:
-                found[p].append((now, 1.0))
+                ]  # fmt: skip
+                got = sum((b - a) * level for (a, b), level in zip(pairwise(edges), levels, strict=False))
+                parts[p], first[p] = min(1.0, got / (dense[p] * k.limit)), levels[0]
+            found[p].append((now, parts[p]))
+        kept = [min(one, has) for one, has in zip(held, first, strict=True)]
     return [_part(changes) for changes in found]
 
 
-def _level(there: Sequence[int], p: int, dense: Sequence[float], rank: Sequence[int]) -> float:
-    """What program p gets of one multiprocessor, where these have it too."""
-    room = 1.0 - sum(dense[q] for q in there if rank[q] < rank[p])
+def _level(there: Sequence[int], p: int, dense: Sequence[float], rank: Sequence[int], kept: Sequence[float]) -> float:
+    """What program p gets of one multiprocessor, where these have it too; worse ones keep some."""
+    room = 1.0 - sum(dense[q] for q in there if rank[q] < rank[p]) - sum(kept[q] for q in there if rank[q] > rank[p])
     wants = sorted((dense[q], q) for q in there if rank[q] == rank[p] and dense[q] > 0)
     for left, (want, q) in zip(range(len(wants), 0, -1), wants, strict=True):
         got = min(want, max(0.0, room) / left)

@@ -146,6 +146,7 @@ METRICS: dict[str, Metric] = {
         ("switch_ns", "ns", LOWER, "What these took, in which no kernel ran."),
         ("programs_swapped", "", LOWER, "How often a program's memory left the GPU, or came back, for another's turn."),
         ("programs_swapped_bytes", "B", LOWER, "Bytes of it, both ways."),
+        ("others_swapped_bytes", "B", LOWER, "Bytes of tensors of the programs beside that were swapped, both ways."),
         ("unusable_bytes", "B", LOWER, "Memory of the GPU that no tensor can have: contexts, and what no MIG slice has."),
     ),
     **_declare(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from gpusim.base.text import join
 from gpusim.base.units import show_fraction
+from gpusim.machine.tenancy import caution
 from gpusim.results.metrics import evicted
 from gpusim.results.metrics import metric as declared
 from gpusim.results.result import Result
@@ -49,6 +50,7 @@ def answer(results: Sequence[Result], metric: str = "", most: int = 0) -> str:
     else:
         sentences.append(failures)
     sentences.append(_avoidable(results))
+    sentences += [f"{said[0].upper()}{said[1:]}." for said in _cautions(results)]
     said = ""
     for sentence in filter(None, sentences):
         if not most or not said or len(said) + len(sentence) < most:
@@ -72,6 +74,12 @@ def _nothing_finished(results: Sequence[Result]) -> str:
         if said:
             told.append(f"{program}: {said}." if len(largest) > 1 else f"{said[0].upper()}{said[1:]}.")
     return " ".join([f"No run finished: {join(sorted({ending(r) for r in failed}))}.", *told[:MOST_REASONS]])
+
+
+def _cautions(results: Sequence[Result]) -> list[str]:
+    """What is known to be wrong by much with a way to share a GPU that is compared."""
+    ways = dict.fromkeys(str(r.spec.get("tenancy", "")) for r in results)
+    return [said for text in ways if text and (said := caution(text))]
 
 
 def _verdict(place: Standing, metric: str) -> str:

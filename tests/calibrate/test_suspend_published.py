@@ -3,6 +3,7 @@
 from statistics import median
 
 import pytest
+from hand_worked import machine
 
 from gpusim.calibrate.sharing import suspend, switches
 from gpusim.machine.suspending import SleepCosts
@@ -39,3 +40,11 @@ def test_the_order_of_the_systems():
     for model in ("inception_v3", "bert_base"):
         times = [switches.mechanism(system, model) for system in ("pipeswitch", "grouped", "per_layer_no_pipeline")]
         assert times == sorted(times)
+
+
+def test_groups_of_layers_are_computed_as_they_come():
+    """At 1 byte/ns and a message of 5 ns: there at 105, 160, 265; computed 105-135, 160-240, 265-275."""
+    profile = machine({"link.h2d": 1e9, "link.both": 2e9, "link.latency_queued": 0.0, "link.latency_synchronised": 0.0})
+    groups = [switches.LayerGroup(100, 30), switches.LayerGroup(50, 80), switches.LayerGroup(100, 10)]
+    assert switches.loaded(profile, groups, 5) == 275
+    assert switches.loaded(profile, groups, 5, pipelined=False) == 265 + 120

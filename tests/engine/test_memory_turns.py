@@ -8,12 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hand_worked import Steps, machine
+from hand_worked import BLOCK, Steps, machine
 from tenant_programs import FREE, kernels, slices
 from test_coupled import spans
 
 from gpusim.base.errors import GpusimError, PolicyError
 from gpusim.engine import state
+from gpusim.engine.run.claims import Claim, claim_of
 from gpusim.engine.run.coupled import Coupled
 from gpusim.engine.run.memory_turns import MemoryTurns
 from gpusim.engine.run.simulate import prepared
@@ -22,11 +23,12 @@ from gpusim.machine.topology.connections import Connections
 from gpusim.policies import decorators as policy
 from gpusim.policies import registry
 from gpusim.policies.tenant_memory import TenantTurn
+from gpusim.trace.workload import build
 
 pytestmark = pytest.mark.hand_worked
 
 
-def memory_turns(word: Any, claims: tuple[int, ...], *each: Steps, capacity: int = 10_000, switch: Switch = FREE) -> Any:
+def memory_turns(word: Any, claims: tuple[Any, ...], *each: Steps, capacity: int = 10_000, switch: Switch = FREE) -> Any:
     """(spans of each program, the memory)"""
     memory = MemoryTurns(registry.get("tenants", word), capacity, claims)
     runs = [prepared(steps.trace(), machine(), log=True, place="device") for steps in each]
@@ -139,3 +141,105 @@ def test_turns_that_memory_does_not_allow_are_refused() -> None:
 def test_a_program_that_is_larger_than_the_gpu_is_refused() -> None:
     with pytest.raises(GpusimError, match=r"program 1 needs .*, and the GPU has"):
         memory_turns("nvshare", (6000, 16_000), kernels(500), kernels(500))
+
+
+TWO_OF_FOUR, THREE_OF_FOUR = Claim(2 * BLOCK, BLOCK, 2 * BLOCK), Claim(3 * BLOCK, BLOCK, 3 * BLOCK)
+
+
+def three_tensors() -> Steps:
+    """Each written, then each read, after a wait of the host: kernels of 1000."""
+    steps = Steps()
+    tensors = [steps.alloc() for _ in range(3)]
+    for tensor in tensors:
+        steps.kernel(1000, writes=(tensor,))
+    for tensor in tensors:
+        steps.sync()
+        steps.kernel(1000, reads=(tensor,))
+    return steps
+
+
+def test_a_program_goes_on_with_a_part_of_its_memory_away() -> None:
+    """The first comes at 3500 and needs two of four blocks; the other has three.
+
+    Its kernel runs until 4000, when its host goes on and its second block leaves in 2280: the first has the GPU from 6280 on.
+    The other reads what has left: the third block makes room, 6280-8560, and its kernel runs then, 8560-9560.  Then the third
+    comes back in 2024, without a copy out, as the second is in host memory unchanged: 11584-12584.
+    """
+    each, memory = memory_turns(
+        "antman(slice_ms=0.001)", (TWO_OF_FOUR, THREE_OF_FOUR), kernels(500, at=3500), three_tensors(), capacity=4 * BLOCK
+    )
+    assert each[0] == [(6280, 6780)]
+    kernels_of = [span for span in each[1] if span[1] - span[0] == 1000]
+    assert kernels_of == [(0, 1000), (1000, 2000), (2000, 3000), (3000, 4000), (8560, 9560), (11584, 12584)]
+    assert (memory.copied, memory.moves, memory.limits) == (0, 0, [2 * BLOCK, 3 * BLOCK])
+
+
+def test_the_first_program_loses_no_more_than_its_share() -> None:
+    """Kernels without memory: turns of 1000 for the first until it has lost less than a tenth of what it has had."""
+    tiny = (Claim(0), Claim(0))
+    each, memory = memory_turns("tgs(slice_ms=0.001, loss=0.1)", tiny, kernels(25_000), kernels(9000))
+    assert each == [[(0, 28_000)], [(1000, 34_000)]] and memory.lost[0] == 3000
+    each, _ = memory_turns("antman(slice_ms=0.001)", tiny, kernels(25_000), kernels(9000))
+    assert each == [[(0, 25_000)], [(25_000, 34_000)]]
+
+
+def test_a_gap_of_the_first_program_is_filled_when_it_has_lasted_to_the_end_of_a_slice() -> None:
+    """0-500; idle at 1000: the other one has the GPU until the first comes back at 2700."""
+    gap = kernels(500)
+    gap.until(2700)
+    gap.kernel(500)
+    each, _ = memory_turns("antman(slice_ms=0.001)", (Claim(0), Claim(0)), gap, kernels(4000))
+    assert each == [[(0, 500), (2700, 3200)], [(1000, 5500)]]
+
+
+def test_turns_end_with_iterations() -> None:
+    """Three of two kernels of 1000, three of two of 300: the second has had less after each of its own.
+
+    Of three blocks each one lasts; four are there.
+    """
+
+    def steps(ns: int) -> Steps:
+        made = Steps()
+        for i in range(3):
+            made._builder.begin_phase(f"step{i}")
+            made.kernel(ns)
+            made.kernel(ns)
+        return made
+
+    claim = Claim(3 * BLOCK, BLOCK, BLOCK, (0, 2, 4))
+    each, memory = memory_turns("salus", (claim, claim), steps(1000), steps(300), capacity=4 * BLOCK)
+    assert each[1] == [(2000 + 300 * k, 2300 + 300 * k) for k in range(6)]
+    assert each[0] == [(0, 1000), (1000, 2000), (2000, 4800), (4800, 5800), (5800, 6800), (6800, 7800)]
+    assert memory.copied == 0
+
+
+def test_what_lasts_of_all_has_to_fit_beside_one_program() -> None:
+    """Two blocks of the first last, and the second needs three of four: it waits for the first one's end at 6000."""
+    claim = Claim(3 * BLOCK, BLOCK, 2 * BLOCK, (0, 3))
+    each, _ = memory_turns("salus", (claim, claim), three_tensors(), three_tensors(), capacity=4 * BLOCK)
+    assert each[0][-1] == (5000, 6000) and each[1][0] == (6000, 7000)
+
+
+@policy.tenants
+def too_little(view):  # type: ignore[no-untyped-def]
+    """The second has a byte."""
+    return TenantTurn(view.in_turn()[0].number, 1e9, limits={1: 1})
+
+
+def test_a_limit_below_the_largest_operator_is_refused() -> None:
+    with pytest.raises(PolicyError, match=r"limits tenant 1 to 1 bytes; it takes 10 KiB, its largest operator, to 30 KiB"):
+        memory_turns(too_little, (TWO_OF_FOUR, THREE_OF_FOUR), kernels(500), three_tensors(), capacity=4 * BLOCK)
+
+
+def test_what_a_program_claims() -> None:
+    """Its largest operator reads one block and writes another; a weight of half a block lasts."""
+    steps = Steps()
+    weight = steps.alloc(0.5)
+    for i in range(2):
+        steps._builder.begin_phase(f"step{i}")
+        one, other = steps.alloc(), steps.alloc()
+        steps.kernel(100, reads=(weight,), writes=(one,))
+        steps.kernel(100, reads=(one,), writes=(other,))
+        steps.free(one, other)
+    claim = claim_of(build(steps.trace(), steps.trace().duration), 3 * BLOCK)
+    assert claim == Claim(3 * BLOCK, 2 * BLOCK, 2 * BLOCK, (0, 2))

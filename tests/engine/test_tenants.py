@@ -132,6 +132,20 @@ def test_a_client_below_normal_waits_for_what_the_others_leave() -> None:
     assert tenants(below, kernels(2500, launch=half), kernels(1500)) == [[(0, 2500)], [(0, 2750)]]
 
 
+def test_a_resident_kernel_keeps_its_multiprocessors_to_its_end() -> None:
+    """2000 of a client below normal on all, or half, of them; the normal one comes at 1000 and waits for 2000, or has half.
+
+    In waves the other one gives way at once, but where all kernels yield at their ends.
+    """
+    below = Tenancy(MPS, (Tenant(), Tenant(priority=1)))
+    comes = kernels(500, at=1000)
+    assert tenants(below, comes, kernels(2000, launch="grid=108 resident=1")) == [[(1000, 2500)], [(0, 2000)]]
+    assert tenants(below, comes, kernels(2000, launch="grid=54 resident=1")) == [[(1000, 2000)], [(0, 2000)]]
+    assert tenants(below, comes, kernels(2000)) == [[(1000, 1500)], [(0, 2500)]]
+    at_ends = Tenancy(MPS, below.tenants, yields="kernels")
+    assert tenants(at_ends, comes, kernels(2000, 400)) == [[(1000, 2500)], [(0, 2000), (2000, 2900)]]
+
+
 def test_stream_priorities_go_across_clients() -> None:
     """A kernel of a better stream takes the multiprocessors of the other client's when it comes, and gives them back."""
     better = kernels(500, at=1000)
@@ -169,6 +183,8 @@ def test_programs_that_together_do_not_fill_the_gpu_run_side_by_side() -> None:
 def test_what_the_driver_does_not_offer_is_refused() -> None:
     with pytest.raises(GpusimError, match="49 programs are more than the 48 clients of an MPS server"):
         mps(49)
+    with pytest.raises(GpusimError, match="yields is 'blocks'"):
+        Tenancy(MPS, (Tenant(),), yields="blocks")
     with pytest.raises(GpusimError, match="tenant 0 has a time slice of 0 ns"):
         Tenancy(SLICES, (Tenant(slice=0),))
     with pytest.raises(GpusimError, match="'slices' is no way to share a GPU"):

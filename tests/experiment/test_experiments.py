@@ -331,7 +331,7 @@ def sharing(rs: tuple[Result, ...]) -> None:
         uneven = of["time_slices(others_slice=200 us)"]
         assert uneven["sharing_slowdown"] < turns["sharing_slowdown"] and uneven["others_slowdown"] > turns["others_slowdown"]
         for tenancy, metrics in of.items():
-            free = tenancy.startswith(("mig", "exclusive")) or "priority" in tenancy
+            free = tenancy.startswith(("mig", "exclusive")) or tenancy == "mps(others_priority=1)"
             assert (metrics["neighbour_cost"] == pytest.approx(1, rel=1e-3)) == free
         mig = of["mig(others_slice=4g.40gb, slice=3g.40gb)"]
         assert 1.2 < mig["work_per_gpu"] / turns["work_per_gpu"] < 1.5
@@ -352,6 +352,11 @@ def over_commit(rs: tuple[Result, ...]) -> None:
         turns = of[f"over_commit(policy={name})"]
         copies = turns["programs_swapped_bytes"] / 2 * (1 / gpu.h2d.value + 1 / gpu.d2h.value) * 1e9
         assert turns["all_ended_ns"] - turns["switch_ns"] == pytest.approx(both + copies, rel=0.005), name
+    for policy, loss in (("policy=antman", 0.0), ("policy=tgs", 0.05), ("loss=1, policy=tgs", 1.0)):
+        assert of[f"over_commit({policy})"]["sharing_slowdown"] == pytest.approx(1 + loss, abs=0.001)
+    assert of["over_commit(policy=salus)"]["all_ended_ns"] == pytest.approx(both, rel=1e-3)
+    swapped = [of[f"over_commit({word})"].get("others_swapped_bytes", 0) for word in ("loss=1, policy=tgs", "policy=salus")]
+    assert swapped[0] > 0 == swapped[1]
     assert of["over_commit(policy=nvshare, quantum=10)"]["all_ended_ns"] < of["time_slices"]["all_ended_ns"]
     assert of["over_commit(policy=nvshare, quantum=1)"]["all_ended_ns"] > of["time_slices"]["all_ended_ns"]
 

@@ -86,3 +86,20 @@ def test_a_slice_goes_where_most_places_are_left() -> None:
     assert mig.beside(gpu, [("4g.40gb", 0), ("3g.40gb", 4)], "1g.10gb") is None  # all sevenths are taken
     with pytest.raises(ProfileError, match=r"does not offer the slice '3g\.5gb'"):
         mig.beside(gpu, [], "3g.5gb")
+
+
+def test_another_cut_says_what_goes_and_takes_the_time_of_its_steps() -> None:
+    """3g at 4 stays beside a 4g at 0, for which the 3g at 0 goes: two steps."""
+    found = mig.recut(GPU, ["3g.40gb", "3g.40gb"], ["3g.40gb", "4g.40gb"], busy="1", each="2 s")
+    assert [(row["slice"], row["begins at"], row["what"]) for row in found.rows] == [
+        ("3g.40gb", 0, "goes"), ("3g.40gb", 4, "stays"), ("4g.40gb", 0, "is made"),
+    ]  # fmt: skip
+    assert (found.gone, found.made, found.ns) == (1, 1, 4e9)
+    assert mig.recut(GPU, ["3g.40gb"], ["3g.40gb", "4g.40gb"]).ns is None
+
+
+def test_a_busy_slice_does_not_go() -> None:
+    with pytest.raises(GpusimError, match=r"slice 0 \(3g.40gb\) of 'a100-sxm4-80gb' cannot be taken away"):
+        mig.recut(GPU, ["3g.40gb"] * 2, ["3g.40gb", "4g.40gb"], busy="0")
+    with pytest.raises(GpusimError, match="busy slice '2' is none of 2"):
+        mig.recut(GPU, ["3g.40gb"] * 2, ["3g.40gb"], busy="2")

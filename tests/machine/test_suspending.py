@@ -5,7 +5,6 @@ import pytest
 from gpusim.machine import catalogue
 from gpusim.machine.profile import changed
 from gpusim.machine.suspending import GIB, Process, SleepCosts, checkpoint, restore, sleep, total, wake
-from gpusim.machine.switching import LayerGroup, loaded
 
 pytestmark = [pytest.mark.fast, pytest.mark.hand_worked]
 COSTS = SleepCosts(pin=100e6, map=10e6, release=5e6, load=50e6)
@@ -39,11 +38,3 @@ def test_a_checkpoint_copies_all_that_is_allocated(machine):
     assert [step.size for step in steps[1:]] == [size] * 3 and steps[0].ns == 7e6
     assert round(steps[2].ns) == round(size / 10.8)  # GB/s, pageable
     assert restore(machine, PROCESS)[1].ns == pytest.approx(size / 10)
-
-
-def test_groups_of_layers_are_computed_as_they_come():
-    groups = [LayerGroup(100, 30), LayerGroup(50, 80), LayerGroup(100, 10)]  # at 1 byte/ns, 5 ns each
-    # there at 105, 160, 265; computed 105-135, 160-240, 265-275
-    assert loaded(groups, 1e9, 5) == 275
-    assert loaded(groups, 1e9, 5, pipelined=False) == 265 + 120
-    assert loaded([], 1e9) == 0

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from coupled_programs import Together, played, program_of
+from coupled_programs import Together, copies, played, program_of
 from hand_worked import machine
 from tenant_programs import S, kernels, slices
 from test_coupled_check import ended, said
@@ -14,10 +15,10 @@ from test_coupled_check import ended, said
 from gpusim.engine import state
 from gpusim.engine.run.coupled import Coupled
 from gpusim.engine.run.simulate import prepared
-from gpusim.machine.tenancy import MPS, SLICES, Switch, Tenancy, Tenant
+from gpusim.machine.tenancy import MPS, SLICES, YIELDS, Switch, Tenancy, Tenant
 from gpusim.machine.topology.connections import Connections
 from gpusim.referee import tenants
-from gpusim.trace.trace import COLLECTIVE, COPY_PEER, KERNEL
+from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_PEER, KERNEL
 
 
 def checked(ran: Together, **changes: Any) -> list[Any]:
@@ -31,7 +32,8 @@ def ran(tenancy: Tenancy) -> Together:
 
 
 WAYS = (slices(switch=Switch(100.0, 108, bandwidth=108.0)), Tenancy(MPS, (Tenant(), Tenant())),
-        Tenancy(MPS, (Tenant(), Tenant(priority=1))))  # fmt: skip
+        Tenancy(MPS, (Tenant(), Tenant(priority=1))),
+        Tenancy(MPS, (Tenant(priority=1), Tenant()), yields="kernels"))  # fmt: skip
 
 
 @pytest.mark.parametrize("tenancy", WAYS)
@@ -46,6 +48,25 @@ def test_an_end_at_another_time_is_found(tenancy: Tenancy, by: int) -> None:
     end = int(right.results[1].metrics["makespan_ns"])
     wrong = [right.results[0], ended(right, 1, 0, end + by)]
     assert any(report.ok is False for report in checked(right, results=wrong))
+
+
+@pytest.mark.parametrize("by", [0, -700, 700])
+def test_slices_share_the_link_to_the_host_and_nothing_else(by: int) -> None:
+    """10,240 bytes of each at 5 bytes/ns, as the link has 10."""
+    runs = [prepared(s.trace(), machine(), log=True, place="device") for s in (copies((COPY_IN, 1)), copies((COPY_IN, 1)))]
+    both = ("h2d", "d2h", "both")
+    rates = {f"gpu {name}": getattr(runs[0].simulation.machine, name) for name in both}
+    Coupled([run.simulation for run in runs], Connections(rates, [{n: (f"gpu {n}",) for n in both}] * 2)).advance(state.NEVER)
+    results = [run.result() for run in runs]
+    assert [one.metrics["makespan_ns"] for one in results] == [3048, 3048]
+    traces = [run.work.trace for run in runs]
+    if by:
+        log = results[1].log.copy()
+        log["t"][log["t"] == 3048] += by
+        results[1] = replace(results[1], log=log)
+    reports = tenants.check(results, traces, [machine()] * 2, None)
+    assert all(report.ok for report in reports) == (by == 0)
+    assert not all(report.ok for report in tenants.check(results, traces, [machine()] * 2, None, one_link=False))
 
 
 def test_other_rules_than_those_that_ran_are_found() -> None:
@@ -67,7 +88,7 @@ def test_random_programs_on_one_gpu_are_right(way: str) -> None:
             trace.activity[np.isin(trace.activity, (COLLECTIVE, COPY_PEER))] = KERNEL
         tenancy = Tenancy(
             way, tuple(Tenant(int(rng.integers(5_000, 200_000)), priority=int(rng.integers(2))) for _ in traces),
-            Switch(float(rng.integers(0, 3000)), int(rng.integers(0, 100_000)), 1555.0),
+            Switch(float(rng.integers(0, 3000)), int(rng.integers(0, 100_000)), 1555.0), YIELDS[seed % 2],
         )  # fmt: skip
         caps = [100 if way == SLICES else int(rng.integers(10, 101)) for _ in traces]
         runs = [

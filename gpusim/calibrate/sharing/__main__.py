@@ -10,7 +10,12 @@ import sys
 from statistics import median
 
 from gpusim.calibrate.sharing import suspend
+from gpusim.calibrate.sharing.mixtures import trainings, trainings_table
 from gpusim.calibrate.sharing.pairs import predictions, published, table
+
+
+def _way(tenancy: str) -> str:
+    return tenancy if "priority" in tenancy or "policy" in tenancy else tenancy.partition("(")[0]
 
 
 def main(words: list[str]) -> None:
@@ -20,9 +25,10 @@ def main(words: list[str]) -> None:
     pairs = published()
     print("\n".join(table(pairs)))
     off = [abs(said / pair.measured - 1) for pair, said in zip(pairs, predictions(pairs), strict=True)]
-    for of in dict.fromkeys((pair.source, pair.tenancy.partition("(cap")[0], pair.statistic) for pair in pairs):
-        here = [e for e, p in zip(off, pairs, strict=True) if (p.source, p.tenancy.partition("(cap")[0], p.statistic) == of]
+    for of in dict.fromkeys((pair.source, _way(pair.tenancy), pair.statistic) for pair in pairs):
+        here = [e for e, p in zip(off, pairs, strict=True) if (p.source, _way(p.tenancy), p.statistic) == of]
         print(f"{', '.join(of)}: median error {median(here):.0%}, largest {max(here):.0%}, {len(here)} rows")
+    print("\n".join(trainings_table(trainings())))
 
 
 if __name__ == "__main__":

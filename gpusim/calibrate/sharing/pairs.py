@@ -11,34 +11,37 @@ how much of a pass is launches, how much fills any GPU, and how much fills a par
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from gpusim.base.yaml.values import policy
-from gpusim.engine import state
-from gpusim.engine.run.coupled import Coupled
+from gpusim.calibrate.sharing import mixtures
+from gpusim.calibrate.sharing.runs import together
 from gpusim.engine.run.simulate import Prepared, prepared
 from gpusim.machine import catalogue
-from gpusim.machine.profile import Profile, changed
-from gpusim.machine.tenancy import SharingWay, Switch, Tenancy, way
-from gpusim.machine.topology.connections import Connections
+from gpusim.machine.profile import changed
+from gpusim.machine.tenancy import way
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import SYNC, Trace
 
 FILE = Path(__file__).parents[1] / "data" / "sharing_published.csv"
-PIECES = 50
+PIECES, RATE = 50, "beside_rate"
 _REQUESTS, _SLOW_REQUESTS = 60, 4  # the second of those that take 0.1 s and more
 _KERNEL_MS, _MOST, _BURST = 0.1, 4000, 20  # of a kernel, but for more than so many of a request; kernels between two pauses
+_GAP = 1000  # ns between two kernels of a stream
 _LONGER = 3  # the other program outlasts requests that take so many times as long as alone
 _WIDE = 1000  # multiprocessors of the GPU on which parts are cut, so that caps in percent are whole
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A row of the file.  Times in ms; load: of the GPU by requests alone; busy: by the other program alone."""
+    """A row of the file.  Times in ms; load: of the GPU by requests alone; busy: by the other program alone.
+
+    statistic  mean or p99 of the program's times; beside_rate: what the other one does, of what it does alone
+    """
 
     source: str
     gpu: str
@@ -64,24 +67,16 @@ def published(file: Path = FILE) -> list[Pair]:
 
 def predictions(pairs: Sequence[Pair]) -> list[float]:
     """Of each the same time by the engine, ms."""
-    known: dict[tuple[object, ...], list[float]] = {}
+    known: dict[tuple[object, ...], tuple[list[float], float]] = {}
     found = []
     for pair in pairs:
-        key = pair.source, pair.tenancy, pair.program, pair.beside
+        key = pair.source, pair.tenancy, pair.program, pair.beside, pair.processes
         if key not in known:
             known[key] = _PREDICTED[pair.source](pair)
-        times = known[key]
-        found.append(float(np.mean(times)) if pair.statistic == "mean" else float(np.percentile(times, 99)))
+        times, rate = known[key]
+        of = {"mean": float(np.mean(times)), "p99": float(np.percentile(times, 99)), RATE: rate}
+        found.append(of[pair.statistic])
     return found
-
-
-def together(runs: Sequence[Prepared], shared: SharingWay, gpu: Profile) -> None:
-    """Run the programs on one GPU until the first has ended."""
-    switch = Switch(bandwidth=float(gpu.memory.bandwidth.value) / 1e9)
-    tenancy = shared.tenancy(len(runs) - 1, switch)
-    assert isinstance(tenancy, Tenancy)
-    coupled = Coupled([run.simulation for run in runs], Connections(tenancy=tenancy))
-    coupled.advance(state.NEVER)
 
 
 def _requests(pair: Pair) -> tuple[Trace, list[int]]:
@@ -101,10 +96,10 @@ def _kernel(pair: Pair) -> float:
 
 
 def _burst(build: TraceBuilder, at: int, kernels: int, ns: int) -> None:
-    """When the GPU is idle, and not before `at` ns, so many kernels."""
+    """When the GPU is idle, and not before `at` ns, so many kernels, each with the gap behind it so many ns."""
     build.event(SYNC)
     for i in range(kernels):
-        build.op("kernel", [], [], duration=ns, time=at if i == 0 else -1)
+        build.op("kernel", [], [], duration=ns - _GAP, time=at if i == 0 else -1)
 
 
 def _training(pair: Pair, span: float) -> Trace:
@@ -115,16 +110,18 @@ def _training(pair: Pair, span: float) -> Trace:
     return build.finish()
 
 
-def _tally(pair: Pair) -> list[float]:
-    """Times from the start of a request's turn, when it has come and the one before has ended, to its end, ms."""
-    gpu = changed(catalogue.load(pair.gpu), "launch.gap", 0.0)
+def _tally(pair: Pair) -> tuple[list[float], float]:
+    """Times from the start of a request's turn, when it has come and the one before has ended, to its end, ms; RATE."""
+    gpu = changed(catalogue.load(pair.gpu), "launch.gap", float(_GAP))
     trace, come = _requests(pair)
     other = _training(pair, come[-1] + _LONGER * pair.alone * 1e6 * len(come))
     runs = [prepared(each, gpu, place="device") for each in (trace, other)]
     together(runs, way(policy(pair.tenancy)), gpu)
     ends = _ends(runs[0], len(come))
     begins = [max(at, before) for at, before in zip(come, [0, *ends], strict=False)]
-    return [(end - begin) / 1e6 for begin, end in zip(begins, ends, strict=True)]
+    done = float(other.duration[: np.searchsorted(runs[1].simulation.island.began, ends[-1])].sum())
+    times = [(end - begin) / 1e6 for begin, end in zip(begins, ends, strict=True)]
+    return times, done / (ends[-1] * pair.busy)
 
 
 def _ends(run: Prepared, count: int) -> list[int]:
@@ -172,7 +169,15 @@ def _one_thread(pair: Pair) -> list[float]:
     return [run.simulation.now / 1e6 for run in runs]
 
 
-_PREDICTED = {"tally": _tally, "densenet": _densenet, "one thread": _one_thread}
+def _times(predict: Callable[[Pair], list[float]]) -> Callable[[Pair], tuple[list[float], float]]:
+    return lambda pair: (predict(pair), 0.0)
+
+
+_PREDICTED = {
+    "tally": _tally, "densenet": _times(_densenet), "one thread": _times(_one_thread),
+    "yolos": _times(lambda pair: mixtures.yolos(pair.gpu, way(policy(pair.tenancy)), pair.alone, pair.processes)),
+    "mig": _times(lambda pair: mixtures.in_slice(pair.gpu, way(policy(pair.tenancy)), pair.alone)),
+}  # fmt: skip
 
 
 def table(pairs: Sequence[Pair]) -> Iterator[str]:

@@ -1,6 +1,8 @@
 """PipeSwitch's task switches: a request comes for a model in host memory while another program has the GPU.
 
-Known are the machine, the groups of layers and the time of a request whose model is ready.
+Known are the machine, the groups of layers and the time of a request whose model is ready.  A request is a program on the
+island: on one stream the copies of its groups, and behind each the message that it is there; on another the groups' kernels,
+each behind its message, or all behind the last (PipeSwitch, OSDI 2020).
 """
 
 from __future__ import annotations
@@ -9,15 +11,18 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from statistics import median
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from gpusim.base.yaml import document, validate
 from gpusim.base.yaml.fields import STRICT
+from gpusim.engine.run.simulate import simulate
 from gpusim.machine import catalogue
-from gpusim.machine.switching import LayerGroup, loaded
+from gpusim.machine.profile import Profile, changed
+from gpusim.trace.build import TraceBuilder
+from gpusim.trace.trace import COPY_IN, RECORD, WAIT
 
 FILE = Path(__file__).parents[1] / "data" / "switch_published.yaml"
 READY, BYTES = "ready_model", 4  # of a parameter
@@ -25,6 +30,13 @@ MESSAGES = ("grouped", "per_layer_no_pipeline")
 """Systems whose time is copies and messages one behind the other: they tell what a message costs."""
 COPIED = ("pipeswitch", "per_layer", *MESSAGES, "no_pin")
 """Systems that differ only in how layers are copied."""
+
+
+class LayerGroup(NamedTuple):
+    """Layers that are copied together: bytes, and ns to compute them."""
+
+    size: float
+    compute: float
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -68,9 +80,28 @@ def copied(system: str, model: str, message: float) -> float:
     profile = catalogue.load(published()[0].gpu)
     rate = profile.host.pageable_h2d.value if system == "no_pin" else profile.link.h2d.value
     parts = groups(model, layers=system.startswith("per_layer"))
-    return loaded(parts, rate, message * 1e6, pipelined=system not in MESSAGES) / 1e6
+    return loaded(changed(profile, "link.h2d", rate), parts, message * 1e6, pipelined=system not in MESSAGES) / 1e6
 
 
+def loaded(profile: Profile, groups: Sequence[LayerGroup], each: float = 0.0, *, pipelined: bool = True) -> float:
+    """ns until all groups are computed.  each: ns of a message."""
+    for path in ("launch.gap", "launch.submit", "launch.eager"):  # times of requests have them
+        profile = changed(profile, path, 0.0)
+    build, (copies, kernels) = TraceBuilder("a model that comes"), (1, 0)
+    for k, group in enumerate(groups):
+        build.op("copy", [], [], read_bytes=round(group.size), stream=copies, activity=COPY_IN)
+        build.op("message", [], [], duration=max(1, round(each)), stream=copies)
+        if pipelined or k == len(groups) - 1:
+            build.event(RECORD, k, stream=copies)
+            build.event(WAIT, k, stream=kernels)
+        if pipelined:
+            build.op("layers", [], [], duration=round(group.compute), stream=kernels)
+    for group in () if pipelined else groups:
+        build.op("layers", [], [], duration=round(group.compute), stream=kernels)
+    return float(simulate(build.finish(), profile, place="device", share="engines").metrics["makespan_ns"])
+
+
+@cache
 def message(without: str) -> float:
     """ms that a group costs beside its bytes, by the systems of MESSAGES but this one."""
     found = [

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import links, sharing
-from gpusim.engine.state import AT_ONCE, FLOWS, NEVER, NO_WAY, STANDS, TIMED, Instructions, Island
+from gpusim.engine.state import AT_ONCE, BY_TURNS, FLOWS, NEVER, NO_WAY, STANDS, TIMED, Instructions, Island
 from gpusim.trace.trace import COLLECTIVE, KERNEL
 
 
@@ -31,7 +31,8 @@ def want(isl: Island, q: int) -> None:
         c.wanting += 1
     if left_for(isl, queue.priority) > 0:
         c.unsettled = 1
-    isl.tenants[0].changed = isl.tenants[0].beside
+    if isl.tenants[0].beside == BY_TURNS:
+        isl.tenants[0].changed = 1
 
 
 @outlined

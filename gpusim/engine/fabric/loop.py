@@ -8,7 +8,7 @@ from gpusim.base.compiled import entry, function_at, kernel, tables_at
 from gpusim.engine.clock import links, sharing
 from gpusim.engine.fabric import lenders, tenants
 from gpusim.engine.fabric.rendezvous import begin, gather, next_to_begin
-from gpusim.engine.fabric.tables import DECIDE, FABRIC, MOVES, Fabric
+from gpusim.engine.fabric.tables import DECIDE, FABRIC, MOVES, SHEDS, Fabric
 from gpusim.engine.host.island import earliest, end, island_at, policies_at
 from gpusim.engine.state import APART, ARBITRATE, MEETS, NEVER, NO_WAY, PROCESSES, REACHED, RESHARE, Processes
 
@@ -146,6 +146,8 @@ def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
             clock.now = max(clock.now, at)
         reason = as_run(fabric.run[0, 0], fabric.run[0, 1])(processes_at(fabric.programs[first]), bound)
         turn.now = max(turn.now, island_at(rows[first].island).clock[0].now)
+        if fabric.gpu[0].moving == SHEDS:
+            fabric.gpu[0].changed = 1
         if reason == RESHARE:
             coming[first] = coming[first] if tenanted else turn.now  # there it knows when it goes on
         elif reason == ARBITRATE:

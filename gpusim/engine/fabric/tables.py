@@ -26,7 +26,7 @@ RENDEZVOUS = record(
 
 DECIDE = 100  # why `run_coupled` came back, beside those of `engine.state`: a policy is to say whose turn is next
 MOVES = -2    # the way of programs' memory that leaves or comes back as a whole
-NOTHING_MOVES, LEAVES, COMES = range(3)
+NOTHING_MOVES, LEAVES, COMES, SHEDS = range(4)
 # A device that all programs have together, and what each has of it: see `fabric.tenants`.
 GPU = record(
     [("mode", i8),         # APART, BY_TURNS, AT_ONCE
@@ -36,11 +36,13 @@ GPU = record(
      ("switching", i8),
      ("fixed", f8), ("of_a_processor", f8),  # ns that a switch costs, and for each multiprocessor whose state leaves or comes
      ("switches", i8), ("switched", i8),  # so far, and what they took, ns
+     ("keeps", i8),        # kernels give nothing back before their ends, those that run in waves neither
      ("asks", i8),         # a policy says whose turn is next: it is asked ...
      ("asking", i8),       # ... now
      ("ordered", i8),      # it has said so: 1 + the program
      ("over", i8),         # the turn has lasted its time
-     ("moving", i8)]       # NOTHING_MOVES, or which way memory of programs moves for the turn that comes
+     ("moving", i8),       # NOTHING_MOVES, or which way memory of programs moves for the turn that comes
+     ("to", i8)]           # the program of that turn, while SHEDS: others evict what is above their new limits
 )  # fmt: skip
 SEAT = record(
     [("slice", i8),        # ns
@@ -51,7 +53,13 @@ SEAT = record(
      ("stale", i8),        # both are to be found anew
      ("part", f8),         # that it has of the time of its multiprocessors
      ("wanted", i8),       # it had something to run when the policy was asked last
-     ("leave", i8), ("come", i8)]  # bytes that move before the turn that comes
+     ("leave", i8), ("come", i8),  # bytes that move before the turn that comes
+     ("limit", i8),        # bytes of blocks from that turn on, 0: as before
+     ("sheds", i8),        # it has to come down to that first: 1, then 1 + the number of the first activity that may go on
+     ("stop", i8),         # the operator with which its turn ends, 0: none
+     ("began", i8),        # ns: when its turn began
+     ("held", f8), ("kept", f8),  # of `dense` what kernels want that give nothing back before their ends, and what they have
+     ("first", f8)]        # what it has of the first multiprocessor, which all have
 )  # fmt: skip
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import links, sharing, sms
-from gpusim.engine.fabric.tables import COMES, LEAVES, MOVES, NOTHING_MOVES, Fabric
+from gpusim.engine.fabric import limits
+from gpusim.engine.fabric.tables import COMES, LEAVES, MOVES, NOTHING_MOVES, SHEDS, Fabric
 from gpusim.engine.host.island import island_at
 from gpusim.engine.state import BY_TURNS, NEVER, NO_WAY, Island, Processes
 from gpusim.trace.trace import COPY_IN, COPY_OUT, KERNEL
@@ -89,6 +90,8 @@ def take_turns(fabric: Fabric, many: Processes, now: int) -> None:
     if g.asks:
         if g.moving == NOTHING_MOVES:
             look(fabric, many, now)
+        elif g.moving == SHEDS:
+            shed(fabric, many, now)
         return
     p = fabric.turns[g.turn] if g.turn >= 0 else -1
     if p >= 0 and now < g.next < NEVER and wants_turn(many, p, now):
@@ -105,7 +108,7 @@ def look(fabric: Fabric, many: Processes, now: int) -> None:
     """The policy is asked when the turn is over, and when another set of programs has something to run."""
     g = fabric.gpu[0]
     p = fabric.turns[g.turn] if g.turn >= 0 else -1
-    over, some, other = p >= 0 and now >= g.next, False, False
+    over, some, other = p >= 0 and (now >= g.next or passes(fabric.seats[p].stop, many, p)), False, False
     for q in range(many.rows.size):
         wants = wants_turn(many, q, now)
         some = some or wants
@@ -122,19 +125,47 @@ def look(fabric: Fabric, many: Processes, now: int) -> None:
             fabric.seats[q].wanted = 0
 
 
+@kernel
+def passes(stop: int, many: Processes, p: int) -> bool:
+    """A kernel of the p-th program runs that is this operator or a later one; stop: 0, there is none."""
+    found = False
+    if stop > 0 and many.rows[p].ended == 0:
+        isl = island_at(many.rows[p].island)
+        for i in range(isl.clock[0].running):
+            a = isl.activities[isl.running[i].activity]
+            found = found or (a.kind == KERNEL and a.arg >= stop)
+    return found
+
+
 @outlined
 def order(fabric: Fabric, many: Processes, now: int) -> None:
-    """The policy has given the GPU to a program: first memory leaves, then its own comes back (`SEAT.leave, come`)."""
+    """The policy has given the GPU to a program: others come down to new limits, memory leaves, its own comes back."""
     g = fabric.gpu[0]
-    to, g.ordered = g.ordered - 1, 0
+    g.to, g.ordered = g.ordered - 1, 0
+    g.next, g.moving = NEVER, SHEDS
+    limits.lower(fabric, many)
+    shed(fabric, many, now)
+
+
+@outlined
+def shed(fabric: Fabric, many: Processes, now: int) -> None:
+    """Programs above their limits have the GPU, as what they evict waits for their kernels; then memory moves as a whole."""
+    g = fabric.gpu[0]
+    to, q = g.to, limits.shedding(fabric, many)
+    if q >= 0:
+        if g.turn != q:
+            give(fabric, many, q, now)
+        return
+    limits.grow(fabric, many)
     if g.turn == to and fabric.seats[to].come == 0:
+        g.moving = NOTHING_MOVES
         g.over = 0
         g.next = now + fabric.seats[to].slice
         hand(many, to, 1.0, now)
         return
     if g.turn >= 0 and many.rows[g.turn].ended == 0:
         hand(many, g.turn, 0.0, now)
-    g.next, g.moving = NEVER, LEAVES
+    g.moving = LEAVES
     move(fabric, many, to, now)
 
 
@@ -197,7 +228,8 @@ def give(fabric: Fabric, many: Processes, turn: int, now: int) -> None:
 def begin_turn(fabric: Fabric, many: Processes, now: int) -> None:
     g = fabric.gpu[0]
     p = fabric.turns[g.turn]
-    g.next = now + fabric.seats[p].slice
+    g.next = now + fabric.seats[p].slice if g.moving != SHEDS else NEVER
+    fabric.seats[p].began = now
     if many.rows[p].ended == 0:
         hand(many, p, 1.0, now)
 
@@ -215,12 +247,15 @@ def processors(isl: Island) -> int:
 @kernel
 def divide(fabric: Fabric, many: Processes, now: int) -> None:
     """MPS: each program's kernels lie evenly over the multiprocessors that its cap leaves it, the first ones."""
+    best = NEVER
     for p in range(many.rows.size):
         seat = fabric.seats[p]
         if many.rows[p].ended:
-            seat.dense, seat.rank = 0.0, NEVER
+            seat.dense, seat.held, seat.kept, seat.rank = 0.0, 0.0, 0.0, NEVER
         elif seat.stale:
-            weigh(seat, island_at(many.rows[p].island))
+            weigh(seat, island_at(many.rows[p].island), fabric.gpu[0].keeps, now)
+        if seat.dense > 0.0:
+            best = min(best, seat.rank)
     before, level, paced = -1, 1.0, 0
     equal = caps_are_equal(fabric)
     for p in range(many.rows.size):
@@ -229,28 +264,42 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
         if many.rows[p].ended:
             continue
         if seat.dense > 0.0 and not equal:
-            part = part_of(fabric, p)
+            kept = seat.kept if seat.rank > best else 0.0
+            seat.first = max(kept, fair(fabric, 0, seat.rank))
+            part = part_of(fabric, p, kept)
         elif seat.dense > 0.0:  # there is one level for all of a rank
             if before < 0 or fabric.seats[before].rank != seat.rank:
                 before, level = p, fair(fabric, 0, seat.rank)
-            part = min(1.0, level / seat.dense)
+            seat.first = max(level, seat.kept) if seat.rank > best else level
+            part = min(1.0, seat.first / seat.dense)
         if part != seat.part:
             seat.part = part
             hand(many, p, part, now)
             paced = 1
+    for p in range(many.rows.size):
+        fabric.seats[p].kept = min(fabric.seats[p].held, fabric.seats[p].first)
     if paced:
         pace(many, now)
 
 
 @kernel
-def weigh(seat: Any, isl: Island) -> None:
-    """How much of each multiprocessor the program's kernels want, and the rank of the best of them."""
+def weigh(seat: Any, isl: Island, keeps: int, now: int) -> None:
+    """How much of each multiprocessor the program's kernels want, the rank of the best, and what those from before now keep."""
     seat.stale = 0
     seat.cap, seat.rank = isl.devices[0].sms, NEVER
-    seat.dense = processors(isl) / seat.cap
+    wanted, held, older = 0, 0, 0
     for i in range(isl.clock[0].running):
-        seat.rank = min(seat.rank, isl.running[i].priority)
+        r = isl.running[i]
+        seat.rank = min(seat.rank, r.priority)
+        a = isl.activities[r.activity]
+        if a.kind == KERNEL:
+            mine = r.sms * (r.whole != 0 or keeps != 0)
+            wanted += r.granted
+            held += mine
+            older += mine * (a.start < now)
     seat.rank += seat.priority
+    seat.dense, seat.held = wanted / seat.cap, min(held, seat.cap) / seat.cap
+    seat.kept = min(seat.kept, older / seat.cap)
 
 
 @kernel
@@ -274,27 +323,33 @@ def caps_are_equal(fabric: Fabric) -> bool:
 
 
 @kernel
-def part_of(fabric: Fabric, p: int) -> float:
-    """What the p-th program, whose kernels want something, gets of that over all multiprocessors of its cap."""
+def part_of(fabric: Fabric, p: int, kept: float) -> float:
+    """What the p-th program, whose kernels want something, gets of that over all multiprocessors of its cap.
+
+    kept  share of each that better ones do not take
+    """
     mine, at, total = fabric.seats[p], 0, 0.0
     while at < mine.cap:
         until = mine.cap
         for q in range(fabric.seats.size):
             if fabric.seats[q].cap > at:
                 until = min(until, fabric.seats[q].cap)
-        total += (until - at) * min(mine.dense, fair(fabric, at, mine.rank))
+        total += (until - at) * min(mine.dense, max(kept, fair(fabric, at, mine.rank)))
         at = until
     return min(1.0, total / (mine.dense * mine.cap))
 
 
 @kernel
 def fair(fabric: Fabric, at: int, rank: int) -> float:
-    """Of one multiprocessor what a program of this rank gets at most: better ones come first, equal ones share max-min."""
+    """Of one multiprocessor what a program of this rank gets at most: better ones come first, equal ones share max-min.
+
+    Worse ones leave only what their kernels do not keep.
+    """
     room, wanting, level, last = 1.0, 0, 2.0, 3.0
     for q in range(fabric.seats.size):
         s = fabric.seats[q]
         if s.cap > at and s.dense > 0.0:
-            room -= s.dense if s.rank < rank else 0.0
+            room -= s.dense if s.rank < rank else s.kept if s.rank > rank else 0.0
             wanting += s.rank == rank
     if room <= 0.0:
         return 0.0

@@ -54,4 +54,6 @@ def step(isl: Island, pol: PolicyTables, h: Any) -> int:
     n.release_evictions += 1
     n.release_bytes += block
     t.leaving = max(0, t.leaving - block)
+    if t.leaving == 0:
+        t.left_by = isl.clock[0].number
     return 0

@@ -49,6 +49,8 @@ def take_block(isl: Island, pol: PolicyTables, h: Any, u: int, stream: int, may_
         addr = as_alloc(pol.verbs[V_ALLOC, 0], pol.verbs[V_ALLOC, 1])(pol.place, u, unit.size, stream)
         if t.lends and addr >= 0 and pol.place[HELD] > pol.place[CAPACITY]:
             addr = lending.undo(pol, u, stream)
+        if t.limit and addr >= 0 and pol.place[ROUNDED] > t.limit:
+            addr = lending.undo(pol, u, stream)
         blocks.pay_device_calls(isl, pol, h)
         if addr >= 0:
             break

@@ -60,7 +60,7 @@ class Coupled(SideBySide):
         loop = direct(run_coupled)
         reason, which = guarded(self.simulations, self.processes, lambda: loop(self.fabric, self.processes, until))
         while self.memory is not None and reason == DECIDE:
-            self.memory.decide(self.fabric, self.processes)
+            self.memory.decide(self.fabric, self.processes, self.simulations)
             reason, which = guarded(self.simulations, self.processes, lambda: loop(self.fabric, self.processes, until))
         if reason == state.REACHED and until == state.NEVER:
             self._strand()
