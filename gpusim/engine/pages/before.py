@@ -87,7 +87,9 @@ def holds_all(program: ManagedProgram, profile: Profile, settings: DriverSetting
 
     So it is where everything fits, where CPU and GPU have one memory, and where nothing ever comes to the GPU.
     """
-    policy = victims.POLICIES[settings.evict]
+    policy = victims.module(settings.evict)
+    if settings.migrate != "none":
+        return False  # what belongs where does not depend on room alone
     if hasattr(policy, "RESERVE") or hasattr(policy, "PIECES"):
         return False  # they keep chunks free, or move smaller ones, wherever there is room
     available = platforms.of(profile).memory if capacity_bytes is None else capacity_bytes
