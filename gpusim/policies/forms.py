@@ -221,6 +221,7 @@ class PagePolicy(Policy):
     """
 
     score: Any
+    module: Any = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, eq=False)

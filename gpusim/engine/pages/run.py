@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.engine.pages import account, prefetchers, step_columns, victims
+from gpusim.engine.pages import account, step_columns, victims
 from gpusim.engine.pages.before import footprint, program_of, room
 from gpusim.engine.pages.driver_tables import COUNTER, CPU, DEMAND, EXPLICIT, PREFETCH
 from gpusim.engine.pages.settings import DRIVER, DriverSettings

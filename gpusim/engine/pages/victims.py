@@ -123,7 +123,8 @@ def spare(M: DriverState, g: int) -> int:
         if r == NONE:
             break
         owner = M.roots[r].owner
-        if not M.roots[r].locked and not (s.serial and owner >= 0 and M.blocks[owner].expected == s.serial):
+        soon = s.serial and owner >= 0 and M.blocks[owner].expected == s.serial
+        if not M.roots[r].locked and not soon and not chunk_policy.in_flight(M, g, r):  # else it would fault again, for ever
             return int(r)
         r = M.roots[r].newer
     return NONE
