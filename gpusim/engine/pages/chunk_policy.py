@@ -97,8 +97,10 @@ def score(M: DriverState, g: int, r: int) -> float:
 def join(M: DriverState, g: int, r: int) -> None:
     """A chunk is in use from now on."""
     s, x = M.state[0], M.roots[r]
-    x.unit = unit_of(M, g, r)
     x.uses, x.used, x.arrived = 0, s.now, s.now
+    if not s.own:
+        return
+    x.unit = unit_of(M, g, r)
     key = score(M, g, r) if s.own == SCORED else 0.0
     insert = as_insert(M.verbs[V_INSERT, 0], M.verbs[V_INSERT, 1])
     insert(M.unit_words[g], M.unit_numbers[g], x.unit, s.per_block * s.page_bytes, key)
@@ -109,7 +111,7 @@ def served(M: DriverState, g: int, r: int) -> None:
     """Pages of it came, or were asked for; a policy hears of it as of a use."""
     s, x = M.state[0], M.roots[r]
     x.used = s.now
-    if s.hears:
+    if s.hears and x.unit != NONE:
         key = score(M, g, r) if s.own == SCORED else 0.0
         touch = as_touch(M.verbs[V_TOUCH, 0], M.verbs[V_TOUCH, 1])
         touch(M.unit_words[g], M.unit_numbers[g], x.unit, s.per_block * s.page_bytes, key)
@@ -118,9 +120,8 @@ def served(M: DriverState, g: int, r: int) -> None:
 @outlined
 def touched(M: DriverState, g: int, r: int) -> None:
     """A kernel has used a page of it."""
-    if M.roots[r].unit != NONE:
-        M.roots[r].uses += 1
-        served(M, g, r)
+    M.roots[r].uses += 1
+    served(M, g, r)
 
 
 @outlined

@@ -40,6 +40,7 @@ def cut(M: DriverState, g: int, r: int) -> None:
 def append(M: DriverState, g: int, r: int, which: int) -> None:
     """Root chunk r becomes the newest of a list, wherever it was."""
     gpu, x = M.gpus[g], M.roots[r]
+    before = x.list
     if x.unit != NONE and which != USED:
         quit_(M, g, r)
     cut(M, g, r)
@@ -50,11 +51,9 @@ def append(M: DriverState, g: int, r: int, which: int) -> None:
         gpu.oldest[which] = r
     gpu.newest[which] = r
     gpu.length[which] += 1
-    if which != USED:
-        return
-    if x.unit != NONE:
+    if which == USED and before == USED:
         served(M, g, r)
-    elif M.state[0].own:
+    elif which == USED:
         join(M, g, r)
 
 
