@@ -80,7 +80,7 @@ def refusal(row: StudyRow) -> str:
 
 def _loaded(row: StudyRow) -> bool:
     """Whether the policy was there: the loader of prefetch_pid_tree refuses thresholds above 100, and ends."""
-    return row["policy"] not in DRIVER_ITSELF and float(row["high"] or 0) <= 100
+    return bool(row["high"]) and row["policy"] not in DRIVER_ITSELF and float(row["high"]) <= 100
 
 
 def reproduce(rows: Iterable[StudyRow], progress: Callable[[int, int], None] = lambda done, total: None) -> list[dict[str, Any]]:
