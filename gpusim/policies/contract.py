@@ -151,6 +151,8 @@ REGION_FACTS = {
     "evicted": "pages of the region that this GPU once threw out",
     "evictions": "how often the block has left this GPU",
     "array": "number of the allocation",
+    "array_ahead": "pages of the allocation that have come ahead of need so far",
+    "array_wasted": "those of them that left without being used",
     "free": "share of the GPU's memory that is free",
     "accesses": "remote accesses that the GPU's access counter has counted in the block",
     "threshold": "the driver's own threshold, percent (uvm_perf_prefetch_threshold)",

@@ -15,6 +15,7 @@ from gpusim.engine.pages.driver_tables import (
     GUESS,
     LEAVES,
     NONE,
+    PREFETCH,
     RESIDENT,
     THRASHING,
     DriverState,
@@ -36,8 +37,8 @@ class PageVerbs(NamedTuple):
 
 as_region, V_REGION = called(PageVerbs, "region")
 as_block, V_BLOCK = called(PageVerbs, "block")
-(R_PAGES, R_PRESENT, R_BLOCK_PAGES, R_FAULTED, R_FAULTS, R_EVICTED, R_EVICTIONS, R_ARRAY, R_FREE, R_ACCESSES, R_THRESHOLD,
- R_NOW) = range(len(REGION_FACTS))  # fmt: skip
+(R_PAGES, R_PRESENT, R_BLOCK_PAGES, R_FAULTED, R_FAULTS, R_EVICTED, R_EVICTIONS, R_ARRAY, R_AHEAD, R_WASTED, R_FREE,
+ R_ACCESSES, R_THRESHOLD, R_NOW) = range(len(REGION_FACTS))  # fmt: skip
 B_HERE, B_ACCESSES, B_USES, B_IDLE, B_FAULTS, B_EVICTIONS, B_ARRAY, B_FREE, B_WRITE, B_NOW = range(len(BLOCK_FACTS))
 
 
@@ -70,6 +71,7 @@ def wanted(M: DriverState, p: int, b: int, n_faulted: int, pages: int, first: in
     F[R_BLOCK_PAGES], F[R_FAULTED], F[R_FAULTS] = block.pages, n_faulted, block.services
     F[R_EVICTED], F[R_EVICTIONS] = count(W, shared(M, EVICTED, b), first, outer), block.departures
     F[R_ARRAY], F[R_FREE], F[R_ACCESSES] = block.range, free_share(M, p), M.counters[p, b].accesses
+    F[R_AHEAD], F[R_WASTED] = M.ranges[block.range].came[PREFETCH], M.ranges[block.range].wasted
     F[R_THRESHOLD], F[R_NOW] = s.threshold, s.now
     answer = as_region(M.page_verbs[V_REGION, 0], M.page_verbs[V_REGION, 1])
     return bool(answer(F, M.page_params[V_REGION]) > 0.0)

@@ -87,7 +87,7 @@ def migration(text: str, own: Registry = SHIPPED) -> PagePolicy | None:
     return found
 
 
-def oracle(text: str) -> bool:
+def foresees(text: str) -> bool:
     """Whether the prefetcher reads the future."""
     return hasattr(POLICIES.get(parse(text)[0]), "FORESEES")
 

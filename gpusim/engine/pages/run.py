@@ -43,7 +43,7 @@ def simulate_unified(
     Memory that is full and may not be evicted is a result, not an error.  Raises UvmError, ProfileError, PolicyError.
     """
     available = room(source, profile, capacity_bytes)
-    program = program_of(source, profile, settings, place)
+    program = program_of(source, profile, settings, place, available)
     host = int(profile.host.capacity.value)
     # More chunks than the program has windows stay free: tables for them would be memory wasted.
     platform = platforms.of(profile, min(max(available, BLOCK_BYTES), 2 * program.footprint))

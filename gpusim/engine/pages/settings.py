@@ -35,7 +35,7 @@ class DriverSettings:
     @property
     def oracle(self) -> bool:
         """Whether one of its policies reads the future."""
-        return victims.oracle(self.evict, self.own) or prefetchers.oracle(self.prefetch)
+        return victims.foresees(self.evict, self.own) or prefetchers.foresees(self.prefetch)
 
 
 DRIVER = DriverSettings()

@@ -13,7 +13,7 @@ UNITS = {"evict": CHUNKS, "prefetch": PAGES}
 
 def entries() -> list[tuple[Entry, tuple[str, ...]]]:
     """Each with what it decides about."""
-    found = []
+    found: list[tuple[Entry, tuple[str, ...]]] = []
     for kind, unit in UNITS.items():
         for file in sorted((Path(__file__).parent / kind).glob("[!_]*.py")):
             text = file.read_text("utf-8")

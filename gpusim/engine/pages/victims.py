@@ -57,7 +57,7 @@ def find(text: str, own: Registry = SHIPPED) -> EvictPolicy | str:
     return found
 
 
-def oracle(text: str, own: Registry = SHIPPED) -> bool:
+def foresees(text: str, own: Registry = SHIPPED) -> bool:
     """Whether the policy reads the future."""
     name, _ = parse(text)
     return name not in POLICIES and own.find("evict", name).oracle

@@ -1,7 +1,7 @@
 """The programs of the study, written down from their sources: eunomia-bpf/gpu_ext @3f4cc2d, microbench/memory.
 
-Kernels stand in kernels/synthetic.cuh, gemm.cuh and hotspot.cuh, sizes and defaults in main.cu.  A size factor is a share of the
-total that cudaMemGetInfo says.  Each program runs its warm-ups, then `Start`, then what is timed.
+Kernels stand in kernels/synthetic.cuh, gemm.cuh and hotspot.cuh, sizes and defaults in main.cu.  A size factor is a share of
+the total that cudaMemGetInfo says.  Each program runs its warm-ups, then `Start`, then what is timed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ THREADS = BLOCKS * BLOCK
 
 @dataclass(frozen=True)
 class StudyProgram:
-    """arrays, steps; times: what is timed counts so often (a program of which only a part is simulated); scale: of its memory"""
+    """Arrays and steps; of a program of which a part is simulated: how often that counts, and the share of the memory for it."""
 
     arrays: list[Array]
     steps: list[Step]
@@ -32,7 +32,7 @@ class StudyProgram:
 def sequential(factor: float, sector_ns: float, warm: int = 2, timed: int = 3) -> StudyProgram:
     """seq_chunk_kernel<<<256, 256>>>: each thread reads and writes a float in page after page of a chunk of its own."""
     half, pages = _halves(factor)
-    walk = {"tx": pages * PAGE // FLOAT, "bx": pages * PAGE // FLOAT * BLOCK, "inner": PAGE // FLOAT}
+    walk: dict[str, Any] = {"tx": pages * PAGE // FLOAT, "bx": pages * PAGE // FLOAT * BLOCK, "inner": PAGE // FLOAT}
     n = half // FLOAT
     accesses = [Access("in", **walk, elements=n), Access("out", True, **walk, elements=n)]
     kernel = Kernel("seq", accesses, (BLOCKS, 1), (BLOCK, 1), (pages, 1), ns=2 * half / PAGE * sector_ns)
