@@ -107,13 +107,13 @@ def simulate(
     named = Named(use)
     policies = {kind: _USUAL[kind] if asked[kind] is None else named.policy(kind, asked[kind]) for kind in KINDS}
     driver = named.policy("unified", unified)
-    own = users.registry_of(named.files, named.given)
     if driver != NONE:
-        settings(driver, own)
+        settings(driver, users.registry_of(named.files, named.given))
         if kind := next((kind for kind in KINDS if kind != "place" and asked[kind] is not None), ""):
             raise PolicyError(f"under unified memory the driver decides: there is no {kind} policy", hint="leave it out")
         policies |= {kind: _USUAL[kind] for kind in KINDS if kind != "place"}
     where_ranks_are = named.placement(placement)
+    own = users.registry_of(named.files, named.given)
     placements.check(where_ranks_are, own)
     for kind, spec in policies.items():
         registry.bind(own.find(kind, spec.name), dict(spec.params))

@@ -12,10 +12,12 @@ import gpusim
 from gpusim.base.errors import PolicyError
 from gpusim.base.yaml.values import PolicySpec
 from gpusim.engine.pages import settings
+from gpusim.engine.pages.advice import advised
 from gpusim.machine.driver_parameters import UvmError
 from gpusim.policies import decorators as policy
 from gpusim.policies import registry
-from gpusim.programs.managed.steps import Access, Array, HostTouch, Kernel, Prefetch
+from gpusim.policies.tenant_memory import TenantSeen, TenantsView
+from gpusim.programs.managed.steps import Access, Advise, Array, HostTouch, Kernel, ManagedProgram, Prefetch
 
 pytestmark = pytest.mark.hand_worked
 
@@ -142,3 +144,43 @@ def test_a_users_file_is_named_in_one_word(tmp_path: Any) -> None:
 def test_a_policy_of_chunks_is_refused_for_tensors() -> None:
     with pytest.raises(PolicyError, match="evict policy 'returns' reads 'evictions', which tensors do not have"):
         gpusim.simulate("resnet50-train", on="l4", memory="60 %", evict=returns)
+
+
+
+def test_a_tree_for_each_allocation_brings_less_where_most_is_wasted() -> None:
+    """A page in each of the first six big pages of each block is touched, in memory for a tenth of the blocks."""
+    pages = [512 * b + 16 * k for b in range(40) for k in range(6)]
+    kernels = [one_thread(*pages, name=f"pass {k}") for k in range(3)]
+    came = {}
+    for prefetcher in ("tree", "forest", "forest(sparse=1.1)", "forest(dense=1)"):
+        result = run([HostTouch("a"), *kernels], [Array("a", 40 * BLOCK)], prefetcher=prefetcher)
+        came[prefetcher] = int(result.steps[-1].counts[1]["came"].sum())
+    # In the driver's tree the sixth fault brings the block; once that is known to be wasted, only 64 KiB come with each fault.
+    assert came["tree"] == came["forest(sparse=1.1)"] == 40 * 512
+    assert came["forest"] == 40 * 6 * 16 and came["forest(dense=1)"] == 40 * 512
+
+
+def test_a_static_plan_brings_what_is_accessed_most() -> None:
+    """Room for three of five blocks: b (two blocks) is read four times, a and c once: b comes whole, they stay on the host."""
+    arrays = [Array("a", 2 * BLOCK), Array("b", 2 * BLOCK), Array("c", BLOCK)]
+    sweep = {name: Kernel(name, [Access(name, tx=1, bx=256)], (array.bytes // 1024, 1), (256, 1), ns=0.0)
+             for name, array in zip("abc", arrays, strict=True)}  # fmt: skip
+    program = ManagedProgram("p", arrays, [*map(HostTouch, "abc"), sweep["a"], sweep["c"], *[sweep["b"]] * 4])
+    told = advised(program, "static", 3 * BLOCK)
+    assert [(s.array, s.advice) for s in told.steps if isinstance(s, Advise)] == [
+        ("a", "preferred_location"), ("a", "accessed_by"), ("c", "preferred_location"), ("c", "accessed_by"),
+    ]  # fmt: skip
+    assert [s.array for s in told.steps if isinstance(s, Prefetch)] == ["b"]
+    result = run(list(told.steps), arrays)
+    assert int(result.counts[1]["faults"]) == 0 and int(result.counts[1]["came"].sum()) == 2 * 512
+
+
+def test_memory_of_the_program_that_runs_last_leaves_first() -> None:
+    """Three programs of half of the memory: 0 has run, 1 waits with its memory there, 2 is next but one; 1's turn comes.
+
+    nvshare sends away what has waited longest, which is 2; 2 is the next to run, and 0, which has just run, the last.
+    """
+    seen = [TenantSeen(0, 4, 4, 0, True, 0), TenantSeen(1, 4, 0, 4, True, 20), TenantSeen(2, 4, 4, 0, True, 10)]
+    view = TenantsView(now=0, capacity=8, running=0, over=True, tenants=tuple(seen))
+    ours, theirs = (registry.get("tenants", name).turn(view) for name in ("msched", "nvshare"))
+    assert (ours.tenant, ours.leave) == (1, {0: 4}) and (theirs.tenant, theirs.leave) == (1, {2: 4})

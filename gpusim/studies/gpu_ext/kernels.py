@@ -21,7 +21,7 @@ THREADS = BLOCKS * BLOCK
 
 @dataclass(frozen=True)
 class StudyProgram:
-    """Arrays and steps; of a program of which a part is simulated: how often that counts, and the share of the memory for it."""
+    """times, scale: of a program of which a part is simulated, how often that counts, and the share of the memory for it."""
 
     arrays: list[Array]
     steps: list[Step]
@@ -108,7 +108,8 @@ def gemm(factor: float, layer_ns: float, simulated: int) -> StudyProgram:
     steps: list[Step] = [HostTouch("w"), HostTouch("x")]
     token = []
     for layer in range(simulated):
-        column = Access("w", tx=1, bx=BLOCK, inner=HIDDEN, start=layer * DIM * HIDDEN, elements=(layer + 1) * DIM * HIDDEN, waits=True)
+        first, end = layer * DIM * HIDDEN, (layer + 1) * DIM * HIDDEN
+        column = Access("w", tx=1, bx=BLOCK, inner=HIDDEN, start=first, elements=end, waits=True)
         token.append(Kernel("gemm", [column], (HIDDEN // BLOCK, 1), (BLOCK, 1), (DIM, 1), ns=layer_ns))
     share = simulated / layers(factor)
     arrays = [Array("w", simulated * LAYER), Array("x", DIM * FLOAT)]
@@ -133,8 +134,10 @@ def hotspot(factor: float, pass_ns: float, part: int) -> StudyProgram:
 
     arrays = [Array(name, side * side * FLOAT) for name in ("t0", "t1", "power")]
     pair: list[Step] = [one_pass("t0", "t1"), one_pass("t1", "t0")]
-    touch: list[Step] = [Kernel(f"memset {a.name}", [Access(a.name, True, bytes=PAGE, bx=1)], (a.bytes // PAGE, 1), (1, 1), ns=1e6)
-                         for a in arrays]  # fmt: skip
+    touch: list[Step] = [
+        Kernel(f"memset {a.name}", [Access(a.name, True, bytes=PAGE, bx=1)], (a.bytes // PAGE, 1), (1, 1), ns=1e6)
+        for a in arrays
+    ]
     return StudyProgram(arrays, [*touch, *pair, Start(), *pair], 5 / share, share)
 
 

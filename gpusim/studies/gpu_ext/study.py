@@ -27,6 +27,7 @@ PART, LAYERS = 8, 8  # of hotspot's rows and columns; GEMM's layers that are sim
 # and the run alone of each pair.
 ACCESS_NS = 0.568e6 / (16_834_658_304 / 4096)  # seq_stream, device, 0.5
 HOP_NS = 9e3 / 8                               # pointer_chase, device, 0.5
+ALONE = 0.6  # the size factor of single_1x
 LAYER_NS, PASS_NS = 1476.69e6 / (112 * 10), 412.128e6 / 10  # single_1x of GEMM, of hotspot
 GIVEN = ("device", "single_1x")
 SYNTHETIC = {
@@ -37,7 +38,8 @@ HINTS: dict[str, tuple[str, int] | None] = {
     "uvm": None, "uvm_prefetch": None, "uvm_advise_read": ("read_mostly", 1), "uvm_advise_pref_gpu": ("preferred_location", 1),
     "uvm_advise_pref_cpu": ("preferred_location", 0), "uvm_advise_access": ("accessed_by", 1),
 }  # fmt: skip
-DRIVER_ITSELF = ("no_policy", "single_2x", "eviction_freq_pid_decay")  # the last with 1 and 1: each use moves a chunk to the end
+# eviction_freq_pid_decay(1, 1) moves a chunk to the end of the list at each service, as the driver does.
+DRIVER_ITSELF = ("no_policy", "single_2x", "eviction_freq_pid_decay")
 MOST = 100.0
 PAIR = "two processes as one whose kernels alternate"
 UNEQUAL = "one process ends first: that needs processes on the common clock"
@@ -85,7 +87,9 @@ def _loaded(row: StudyRow) -> bool:
     return bool(row["high"]) and row["policy"] not in DRIVER_ITSELF and float(row["high"]) <= MOST
 
 
-def reproduce(rows: Iterable[StudyRow], progress: Callable[[int, int], None] = lambda done, total: None) -> list[dict[str, Any]]:
+def reproduce(
+    rows: Iterable[StudyRow], progress: Callable[[int, int], None] = lambda done, total: None
+) -> list[dict[str, Any]]:
     rows = list(rows)
     made = []
     for n, row in enumerate(rows, 1):
@@ -139,7 +143,10 @@ def _iterations(times: list[float]) -> list[float]:
 @cache
 def simulated_pair(kernel: str, factor: float, two: bool, threshold: float, context: float) -> float:
     """ms of one iteration of GEMM or hotspot, alone, or of two that take turns kernel by kernel."""
-    program = kernels.gemm(factor, LAYER_NS, LAYERS) if kernel == "gemm" else kernels.hotspot(factor, PASS_NS * factor / 0.6, PART)
+    if kernel == "gemm":
+        program = kernels.gemm(factor, LAYER_NS, LAYERS)
+    else:
+        program = kernels.hotspot(factor, PASS_NS * factor / ALONE, PART)
     if two:
         program = both(program)
     prefetcher = "tree"
