@@ -148,8 +148,8 @@ def test_a_policy_of_chunks_is_refused_for_tensors() -> None:
 
 
 def test_a_tree_for_each_allocation_brings_less_where_most_is_wasted() -> None:
-    """A page in each of the first six big pages of each block is touched, in memory for a tenth of the blocks."""
-    pages = [512 * b + 16 * k for b in range(40) for k in range(6)]
+    """Six pages of each block are touched, each beyond what the one before has brought, in memory for a tenth of the blocks."""
+    pages = [512 * b + 16 * k for b in range(40) for k in (0, 1, 2, 4, 8, 16)]
     kernels = [one_thread(*pages, name=f"pass {k}") for k in range(3)]
     came = {}
     for prefetcher in ("tree", "forest", "forest(sparse=1.1)", "forest(dense=1)"):
