@@ -160,6 +160,7 @@ def run_kernel(M: DriverState, F: Front, A: Any, shapes: Any, tables: Any) -> in
             if not none(W, scratch(M, FAULTED)):
                 s.now += gpu.block
                 M.blocks[b].served = n.replays + 1
+                M.blocks[b].services += 1
                 s.now += serve(M, p, b, scratch(M, WRITES))
                 begin_copies(M, p)
                 if s.failed:

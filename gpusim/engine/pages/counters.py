@@ -38,7 +38,7 @@ def count(M: DriverState, p: int, b: int, page: int, accesses: int, now: float) 
         return
     x.accesses += accesses
     x.regions |= 1 << ((page + M.blocks[b].offset) // s.big)
-    if x.accesses >= s.counter_threshold and not x.noticed:
+    if x.accesses >= s.counter_threshold * (1 + x.asked) and not x.noticed:
         x.noticed = 1
         if s.notices == 0:
             s.notice_due = max(now, s.driver_free) + M.gpus[p].pass_ns
@@ -56,8 +56,13 @@ def attend(M: DriverState, p: int) -> None:
     took = gpu.batch + gpu.fault * batch
     for k in range(batch):
         b, x = M.notices[k], M.counters[p, M.notices[k]]
-        took += gpu.block + fetch(M, p, b, x.regions)
-        x.accesses, x.regions, x.noticed = 0, 0, 0
+        came = fetch(M, p, b, x.regions)
+        took += gpu.block + came
+        x.regions, x.noticed = 0, 0
+        if s.migrates and came == 0.0:
+            x.asked += 1
+        else:
+            x.accesses, x.asked = 0, 0
     n.service += took + gpu.queued
     s.notices -= batch
     for k in range(s.notices):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.engine.pages import account, prefetchers, step_columns, victims
+from gpusim.engine.pages import account, step_columns, victims
 from gpusim.engine.pages.before import footprint, program_of, room
 from gpusim.engine.pages.driver_tables import COUNTER, CPU, DEMAND, EXPLICIT, PREFETCH
 from gpusim.engine.pages.settings import DRIVER, DriverSettings
@@ -43,7 +43,7 @@ def simulate_unified(
     Memory that is full and may not be evicted is a result, not an error.  Raises UvmError, ProfileError, PolicyError.
     """
     available = room(source, profile, capacity_bytes)
-    program = program_of(source, profile, settings, place)
+    program = program_of(source, profile, settings, place, available)
     host = int(profile.host.capacity.value)
     # More chunks than the program has windows stay free: tables for them would be memory wasted.
     platform = platforms.of(profile, min(max(available, BLOCK_BYTES), 2 * program.footprint))
@@ -51,7 +51,8 @@ def simulate_unified(
     recorded = known(source, profile) if isinstance(source, Workload) else None
     ran = simulate_uvm(
         program.arrays, program.steps, platform, settings.parameters, evict=settings.evict,
-        prefetcher=settings.prefetch, seed=seed + 1, log=EVENTS if log else 0, watch=timeline.watch,
+        prefetcher=settings.prefetch, migrate=settings.migrate, own=settings.own, seed=seed + 1, log=EVENTS if log else 0,
+        watch=timeline.watch,
     )  # fmt: skip
     rates = {"h2d": platform.link.in_rate, "d2h": platform.link.out_rate}
     numbers = metrics(program, ran, recorded) | _peaks(timeline)
@@ -64,7 +65,7 @@ def simulate_unified(
             "trace": program.name,
             "trace_hash": source.trace.content_hash if isinstance(source, Workload) else source.content_hash,
             "profile": profile.name,
-            "oracles": ["unified"] if settings.evict in victims.ORACLES or settings.prefetch in prefetchers.ORACLES else [],
+            "oracles": ["unified"] if settings.oracle else [],
             "capacity": available,
             "host_capacity": host,
             "footprint": footprint(source),
@@ -96,7 +97,7 @@ def _for_referee(program: ManagedProgram, ran: UvmResult, evict: str) -> dict[st
     return {
         "page": ran.platform.page,
         "chunks": 0 if ran.platform.unified else ran.platform.memory // BLOCK_BYTES,
-        "whole": not hasattr(victims.POLICIES[evict], "PIECES"),
+        "whole": not hasattr(victims.module(evict), "PIECES"),
         "processors": len(ran.counts),
         "allocations": [[array.bytes, array.at, array.kind] for array in program.arrays],
         "events": ran.events,

@@ -22,6 +22,7 @@ from gpusim.engine.pages.memory import build, front, resident_bytes
 from gpusim.engine.pages.sweep import sweeps
 from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError, resolve
 from gpusim.machine.platforms import Platform
+from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs.managed.layout import Span, lay_out
 from gpusim.programs.managed.pattern import ACCESS, AFFINE, GATHER, LANES, RANDOM, SHAPE
 from gpusim.programs.managed.steps import (
@@ -87,27 +88,27 @@ def simulate_uvm(
     gpus: int = 1,
     evict: str = "driver",
     prefetcher: str = "tree",
+    migrate: str = "none",
+    own: Registry = SHIPPED,
     log: int = 0,
     seed: int = 1,
     watch: Callable[[DriverState, int], None] = lambda memory, steps: None,
 ) -> UvmResult:
     """Run the steps of `program` over `arrays`.
 
+    own    the policies that `evict`, `prefetcher` and `migrate` may name beside the built-in ones
     log    how many events are kept one by one at most; room that is not needed costs no memory
     watch  called before the first step and after each, with the tables and the number of steps done
     """
     values, told = resolve({**platform.parameters, **(parameters or {})})
-    for kind, known, asked in (("evict", victims.EVICT, evict), ("prefetcher", prefetchers.PREFETCHERS, prefetcher)):
-        if asked not in known:
-            raise UvmError(f"unknown {kind} policy {asked!r} of unified memory", hint=suggest(asked, known))
+    victim, ahead, worth = victims.find(evict, own), prefetchers.find(prefetcher, own), prefetchers.migration(migrate, own)
     fits(arrays, platform)
     M, spans = build(platform, arrays, gpus, values, log), lay_out(arrays)
-    victims.choose(M, evict)
-    M = prefetchers.choose(M, prefetcher)
+    M = prefetchers.choose(victims.choose(M, victim, seed), ahead, worth)
     if values["uvm_perf_access_counter_migration_enable"] > 0 and not M.state["counters"][0]:
         told.append("uvm_perf_access_counter_migration_enable=1: on hosts with pages of 4 KiB nothing moves since release 575")
     M.state["seed"] = seed
-    if evict in victims.ORACLES or prefetcher in prefetchers.ORACLES:
+    if victims.foresees(evict, own) or prefetchers.foresees(prefetcher):
         M = foresee(M, first_run(arrays, program, platform, gpus))
     F = front(platform)
     steps: list[StepResult] = []
