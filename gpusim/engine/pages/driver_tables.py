@@ -7,11 +7,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
 
 from gpusim.base.compiled import by_pointer, kernel
-from gpusim.base.tables import f8, i4, i8, record
+from gpusim.base.tables import f8, i4, i8, record, signature
+from gpusim.engine.pages.bits import WORDS
+from gpusim.results.page_log import LOG
 
+u8 = np.uint64
 NONE = -1
 SPLIT = -2  # the owner of a root chunk that several partial blocks share
 CPU = 0
@@ -69,6 +74,7 @@ GPU = record(
      ("cpu_fault", f8), ("cpu_page", f8), ("cpu_byte", f8),
      ("engaged", f8),  # how long the copy engine has worked for faults
      ("copied", f8), ("queued", f8), ("setting_up", f8),  # when all copies are over; of the service that runs
+     ("into", f8), ("out", f8), ("first_copy", f8), ("begun", i8),  # of a batch: bytes over the link, when they begin
      ("noted", i8),  # records of the log before the service that runs
      ("ranked", i8),                                             # chunks in its heap
      ("pieces", i8), ("oldest_piece", i8), ("newest_piece", i8),
@@ -131,37 +137,43 @@ RANGE = record(
      ("service", f8), ("copy_in", f8), ("copy_out", f8)]  # ns
 )  # fmt: skip
 
+# Uses of one block in one launch that follow closely: see `foresight`.
+RUN = record([("block", i8), ("launch", i8), ("first", i8), ("last", i8), ("until", i8), ("pages", (u8, WORDS))])
+
 # Why a compiled loop came back.
 DONE, NO_MEMORY = range(2)
 
 
 @by_pointer
 class DriverState(NamedTuple):
-    """All that changes in a run, but for the warps."""
+    """All that changes in a run, but for the warps; P processors, B blocks."""
 
-    bits: Any     # uint64[rows, 8]
-    blocks: Any   # BLOCK[B]
-    chunk: Any    # int64[P, B] root chunk of a whole block, NONE
-    roots: Any    # ROOT[...] of all GPUs
-    heap: Any     # int64[P, roots of a GPU] for eviction policies that rank chunks
-    pieces: Any   # PIECE[32 B GPUs] for those that evict big pages
-    queue: Any    # int64[B] ring of blocks that prefetchers want
-    streams: Any  # STREAM[arrays]
-    links: Any    # LINK[...] learned: what follows a block in a kernel
-    contexts: Any # CONTEXT[...] learned: what follows three kernels
-    future: Any   # foresight.RUN[...] for oracles
-    gpus: Any     # GPU[P]
-    frames: Any   # int64[GPUs, partial blocks, 512] page frame (512 to a root chunk) of each page, NONE
-    holder: Any   # int32[frames of all GPUs] 1 + the partial block that has a page there
-    counts: Any   # COUNT[P]
-    state: Any    # STATE[1]
-    watched: Any  # PAGE[512 B]
-    counters: Any # COUNTER_REGISTER[P, B]
-    notices: Any  # int64[B] blocks whose counters have told the driver, the oldest first
-    ranges: Any   # RANGE[arrays]
-    sizes: Any    # int64[P, batch_count + 1] batches by the faults that were fetched
-    log: Any      # events.LOG[...]
-    raster: Any   # int64[LAYERS, rows, columns] pages by address and time
+    bits: Annotated[Any, u8, "rows", "words"]
+    blocks: Annotated[Any, BLOCK, "B"]
+    chunk: Annotated[Any, i8, "P", "B"]       # root chunk of a whole block, NONE
+    roots: Annotated[Any, ROOT, "roots of all GPUs"]
+    heap: Annotated[Any, i8, "P", "roots"]    # for eviction policies that rank chunks
+    pieces: Annotated[Any, PIECE, "pieces"]   # 32 B GPUs for those that evict big pages
+    queue: Annotated[Any, i8, "B"]            # ring of blocks that prefetchers want
+    streams: Annotated[Any, STREAM, "arrays"]
+    links: Annotated[Any, LINK, "links"]      # learned: what follows a block in a kernel
+    contexts: Annotated[Any, CONTEXT, "contexts"]  # learned: what follows three kernels
+    future: Annotated[Any, RUN, "runs"]       # for oracles: see foresight
+    gpus: Annotated[Any, GPU, "P"]
+    frames: Annotated[Any, i8, "GPUs", "partial blocks", "pages"]  # page frame (512 to a root chunk) of each page, NONE
+    holder: Annotated[Any, i4, "frames"]      # of all GPUs: 1 + the partial block that has a page there
+    counts: Annotated[Any, COUNT, "P"]
+    state: Annotated[Any, STATE, 1]
+    watched: Annotated[Any, PAGE, "pages"]
+    counters: Annotated[Any, COUNTER_REGISTER, "P", "B"]
+    notices: Annotated[Any, i8, "B"]          # blocks whose counters have told the driver, the oldest first
+    ranges: Annotated[Any, RANGE, "arrays"]
+    sizes: Annotated[Any, i8, "P", "batch_count + 1"]  # batches by the faults that were fetched
+    log: Annotated[Any, LOG, "log"]
+    raster: Annotated[Any, i8, "layers", "rows", "columns"]  # pages by address and time
+
+
+DRIVER = signature(DriverState)
 
 
 @kernel

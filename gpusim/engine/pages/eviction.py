@@ -117,6 +117,7 @@ def throw_out(M: DriverState, g: int, b: int, mask: int) -> float:
         unmap(M, p, b, afar)
         if sees(M, p, b, CPU) or (p == g and s.map_evicted and s.counters and M.blocks[b].kind != HMM):
             grant(M, p, b, mask)
+    gpu.out += pages * s.page_bytes
     gpu.queued += min(records, 1) * gpu.out_start + pages * s.page_bytes * gpu.out_byte
     host_chunks(M, b, pages)
     return float(gpu.block + total(W, mask) * gpu.page + chunks_of(M, b, going) * gpu.chunk)

@@ -10,10 +10,10 @@ end.  What two accesses of one uTLB miss is one fault.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from gpusim.base.compiled import by_pointer, kernel, outlined
-from gpusim.base.tables import f8, i8, record
+from gpusim.base.tables import f8, i8, record, signature
 from gpusim.engine.pages.bits import bit
 from gpusim.engine.pages.counters import count
 from gpusim.engine.pages.driver_tables import CPU, DIRTY, MAPPED, NONE, PREFETCHED, RESIDENT, WRITABLE, DriverState, row, shared
@@ -40,20 +40,23 @@ FRONT = record(
 
 @by_pointer
 class Front(NamedTuple):
-    """The warps of a running kernel, and the fault buffer."""
+    """The warps of a running kernel, and the fault buffer; U uTLBs."""
 
-    state: Any       # FRONT[1]
-    slots: Any       # SLOT[U, slots]
-    utlbs: Any       # UTLB[U]
-    queue: Any       # int64[U, slots] ring of slots that have an access to issue
-    left: Any        # int64[U, slots] warps that are left of the thread block whose first warp has this slot
-    out: Any         # int64[U, limit] outstanding pages, in the order in which they missed ...
-    misses: Any      # MISS[U, limit] ... and which accesses wait for each
-    waits: Any       # WAIT[U, wait_limit] accesses that wait, in a list for each page
-    buffer: Any      # int64[entries] ring: 2 * page + write
-    batch: Any       # int64[entries]
-    spare: Any       # int64[entries] for sorting, as is ...
-    digits: Any      # int64[256]
+    state: Annotated[Any, FRONT, 1]
+    slots: Annotated[Any, SLOT, "U", "slots"]
+    utlbs: Annotated[Any, UTLB, "U"]
+    queue: Annotated[Any, i8, "U", "slots"]  # ring of slots that have an access to issue
+    left: Annotated[Any, i8, "U", "slots"]   # warps that are left of the thread block whose first warp has this slot
+    out: Annotated[Any, i8, "U", "limit"]    # outstanding pages, in the order in which they missed ...
+    misses: Annotated[Any, MISS, "U", "limit"]  # ... and which accesses wait for each
+    waits: Annotated[Any, WAIT, "U", "wait_limit"]  # accesses that wait, in a list for each page
+    buffer: Annotated[Any, i8, "entries"]    # ring: 2 * page + write
+    batch: Annotated[Any, i8, "entries"]
+    spare: Annotated[Any, i8, "entries"]     # for sorting, as is ...
+    digits: Annotated[Any, i8, 256]
+
+
+FRONT_END = signature(Front)
 
 
 @kernel

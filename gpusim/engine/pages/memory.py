@@ -28,13 +28,13 @@ from gpusim.engine.pages.driver_tables import (
     RANGE,
     RESIDENT,
     ROOT,
+    RUN,
     SCRATCH,
     SHARED,
     STATE,
     STREAM,
     DriverState,
 )
-from gpusim.engine.pages.foresight import RUN
 from gpusim.engine.pages.frontend import FRONT, MISS, SLOT, UTLB, WAIT, Front
 from gpusim.engine.pages.pieces import EACH
 from gpusim.engine.pages.raster import COLUMN_NS, COLUMNS, SLICES, slice_shift

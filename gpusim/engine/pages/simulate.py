@@ -5,25 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 
 from gpusim.base.errors import suggest
-from gpusim.base.tables import table
 from gpusim.base.units import show_bytes
 from gpusim.engine.pages import host, page_tables, prefetchers, raster, victims
-from gpusim.engine.pages.batches import run_kernel
-from gpusim.engine.pages.driver_tables import COUNT, CPU, HMM, DriverState
+from gpusim.engine.pages.driver_tables import COUNT, CPU, DriverState
 from gpusim.engine.pages.foresight import foresee, make_room, sorted_runs
-from gpusim.engine.pages.frontend import Front
 from gpusim.engine.pages.hints import advise
-from gpusim.engine.pages.memory import build, front, resident_bytes
-from gpusim.engine.pages.sweep import sweeps
+from gpusim.engine.pages.launches import TIMES, Paged, find, launched
+from gpusim.engine.pages.memory import build, resident_bytes
+from gpusim.engine.pages.server import run_alone
 from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError, resolve
 from gpusim.machine.platforms import Platform
 from gpusim.programs.managed.layout import Span, lay_out
-from gpusim.programs.managed.pattern import ACCESS, AFFINE, GATHER, LANES, RANDOM, SHAPE
 from gpusim.programs.managed.steps import (
     Advise,
     Array,
@@ -34,11 +30,8 @@ from gpusim.programs.managed.steps import (
     Prefetch,
     Start,
     Steps,
-    moved_bytes,
 )
 from gpusim.results.fault_picture import Picture
-
-TIMES = [offset // 8 for kind, offset, *_ in (COUNT.fields or {}).values() if kind == np.float64]  # columns in ns
 
 
 @dataclass(frozen=True)
@@ -109,7 +102,6 @@ def simulate_uvm(
     M.state["seed"] = seed
     if evict in victims.ORACLES or prefetcher in prefetchers.ORACLES:
         M = foresee(M, first_run(arrays, program, platform, gpus))
-    F = front(platform)
     steps: list[StepResult] = []
     earlier = np.zeros(M.raster.shape[:2], np.int64)
     alive, reason, where, began, logged_before = dict(spans), "", "device", 0.0, 0
@@ -122,7 +114,7 @@ def simulate_uvm(
             watch(M, 0)
             continue
         start, before = float(M.state["now"][0]), M.counts.copy()
-        failed = run(M, F, step, alive, platform, told)
+        failed = run(M, step, alive, platform, told)
         steps.append(StepResult(title(step), start, float(M.state["now"][0]), minus(M.counts, before)))
         watch(M, len(steps))
         if failed:
@@ -153,20 +145,20 @@ def first_run(arrays: Sequence[Array], program: Steps, platform: Platform, gpus:
     values, _ = resolve({**platform.parameters, "uvm_perf_thrashing_enable": 0})
     spans = lay_out(arrays)
     everything = sum(s.bytes + 2 * BLOCK_BYTES for s in spans.values())
-    M, F = build(replace(platform, memory=everything), arrays, gpus, values, 0), front(platform)
+    M = build(replace(platform, memory=everything), arrays, gpus, values, 0)
     M.state["observes"] = M.state["watches"] = 1
     M = prefetchers.choose(M, "block")
     for step in program:
         if not isinstance(step, Start):
             M = make_room(M)
-            run(M, F, step, spans, platform, [])
+            run(M, step, spans, platform, [])
     return sorted_runs(M)
 
 
-def run(M: DriverState, F: Front, step: Any, spans: dict[str, Span], platform: Platform, told: list[str]) -> int:
+def run(M: DriverState, step: Any, spans: dict[str, Span], platform: Platform, told: list[str]) -> int:
     known(M, step)
     if isinstance(step, Kernel):
-        return launch(M, F, step, spans, platform)
+        return launch(M, step, spans, platform)
     span = find(step.array, spans, title(step))
     if isinstance(step, HostTouch | Prefetch):
         first, outer = pages(span, step.first, step.count, platform, title(step))
@@ -211,14 +203,6 @@ def host_is_full(M: DriverState, platform: Platform) -> str:
     return f"{show_bytes(n)} of managed pages lie in host memory, which has {show_bytes(platform.host_memory)}"
 
 
-def find(name: str, spans: Mapping[str, Span], where: str) -> Span:
-    if name not in spans:
-        raise UvmError(f"{where}: no allocation is called {name!r}", hint=suggest(name, spans))
-    if spans[name].freed:
-        raise UvmError(f"{where}: segmentation fault at {spans[name].first:#x}, {name!r} has been freed")
-    return spans[name]
-
-
 def known(M: DriverState, step: Any) -> None:
     """Is there the processor that a step names?"""
     lowest, name = {Kernel: (1, "gpu"), Prefetch: (0, "to"), Advise: (0, "processor")}.get(type(step), (0, ""))
@@ -237,80 +221,14 @@ def title(step: Any) -> str:
     return f"advise {step.array} {step.advice}" if isinstance(step, Advise) else f"free {step.array}"
 
 
-def launch(M: DriverState, F: Front, kernel: Kernel, spans: Mapping[str, Span], platform: Platform) -> int:
+def launch(M: DriverState, kernel: Kernel, spans: Mapping[str, Span], platform: Platform) -> int:
+    """One kernel from here to its end."""
     if not kernel.accesses:
         M.state["now"] += kernel.ns or 0.0
         M.counts["busy"][kernel.gpu] += kernel.ns or 0.0
         return 0
-    M.state["launch"] += 1
-    for a in kernel.accesses:
-        span = find(a.array, spans, kernel.name)
-        if M.state["hmm_off"][0] and M.blocks[span.first // BLOCK_BYTES]["kind"] == HMM:
-            raise by_malloc(kernel, a.array, span)
-    M.state["kernel"] = crc32(f"{kernel.name} {[(a.array, a.start) for a in kernel.accesses]}".encode())
-    A, tables = compile_accesses(kernel, spans)
-    threads = kernel.block[0] * kernel.block[1]
-    warps = -(-threads // LANES)
-    if warps > platform.warps:
-        said = f"{kernel.name}: a thread block of {threads} threads does not fit an SM of {platform.name}"
-        raise UvmError(said, kernel.where)
-    ctas = kernel.grid[0] * kernel.grid[1]
-    shape = table(1, SHAPE)
-    s = shape[0]
-    s["grid_x"], s["grid_y"] = kernel.grid
-    s["block_x"], s["block_y"] = kernel.block
-    s["inner"], s["outer"] = kernel.steps
-    steps = kernel.steps[0] * kernel.steps[1]
-    ns = kernel.ns
-    if ns is None:
-        ns = max(moved_bytes(kernel.accesses, kernel) / platform.hbm * 1e9 + platform.gap, platform.submit)
-    s["ns"] = ns / (ctas * warps * steps * len(A))
-    f = F.state[0]
-    f["processor"], f["warps"], f["ctas"], f["next_cta"] = kernel.gpu, warps, ctas, 0
-    f["grid_x"] = kernel.grid[0]
-    f["threads"], f["steps"], f["accesses"] = threads, steps, len(A)
-    resident = min(platform.warps // warps, platform.blocks) * platform.sms_per_utlb
-    f["slots"] = resident * warps
-    f["sweeps"] = sweeps(kernel) and not M.state["watches"][0] and not (A["base"] % A["bytes"]).any()
-    return int(run_kernel(M, F, A, shape, tables))
-
-
-def by_malloc(kernel: Kernel, array: str, span: Span) -> UvmError:
-    """What becomes of a kernel that touches malloc'ed memory where the GPU does not reach it."""
-    said = f"{kernel.name}: segmentation fault at {span.first:#x}, '{array}' is malloc'ed memory and HMM is off"
-    return UvmError(said, kernel.where, "leave uvm_disable_hmm at 0, or let the array be managed")
-
-
-def compile_accesses(kernel: Kernel, spans: Mapping[str, Span]) -> tuple[Any, Any]:
-    rows: list[tuple[int, ...]] = []
-    tables, length = [np.zeros(1, np.int64)], 1
-    for a in kernel.accesses:
-        span = find(a.array, spans, kernel.name)
-        room = span.bytes // a.bytes
-        x = {
-            "base": span.first, "bytes": a.bytes, "write": a.write, "wraps": a.wraps, "form": AFFINE,
-            "elements": room if a.elements is None else a.elements, "waits": a.write if a.waits is None else a.waits,
-            "start": a.start, "tx": a.tx, "ty": a.ty, "bx": a.bx, "by": a.by, "in_": a.inner, "out": a.outer,
-        }  # fmt: skip
-        if x["elements"] > room:
-            address = span.first + room * a.bytes
-            behind = f"behind the {span.bytes:,} bytes of '{a.array}'"
-            raise UvmError(f"{kernel.name}: segmentation fault at {address:#x}, {behind}", kernel.where)
-        if a.index is not None:
-            if a.index.size and not (int(a.index.min()) >= -1 and int(a.index.max()) < room):
-                wrong = int(a.index.max()) if int(a.index.min()) >= -1 else int(a.index.min())
-                address = span.first + wrong * a.bytes
-                said = f"{kernel.name}: segmentation fault at {address:#x}, index {wrong} of '{a.array}'"
-                raise UvmError(said, kernel.where)
-            x["form"], x["table"], x["length"] = GATHER, length, len(a.index)
-            tables.append(a.index)
-            length += len(a.index)
-        elif a.random is not None:
-            x["form"], x["seed"] = RANDOM, a.random
-        rows.append(tuple(x.get(name, 0) for name in ACCESS.names or ()))
-    A = table(len(rows), ACCESS)
-    A[:] = np.array(rows, ACCESS)
-    return A, np.concatenate(tables)
+    paged = Paged(M, platform, launched([[kernel]], spans, platform, M), {0: 0}, gpu=kernel.gpu)
+    return int(run_alone(M, paged.tables, 0))
 
 
 def minus(after: Any, before: Any) -> Any:
