@@ -379,6 +379,8 @@ class Island(NamedTuple):
     freed_use: Annotated[Any, i4, RECENTLY_FREED + 1, "Q"]  # last row: all older ones together
     marks: Annotated[Any, i4, "marks", "Q"]  # what each stream, then each recorded stream event, then the host waits for
     began: Annotated[Any, i8, "O"]         # ns: when each operator began on the device, NEVER before
+    ended: Annotated[Any, i8, "O of managed memory"]  # and ended
+    stalled: Annotated[Any, i8, "O of managed memory"]  # ns: for which it stood meanwhile
 
 
 @by_pointer

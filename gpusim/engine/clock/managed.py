@@ -8,6 +8,7 @@ keeps its multiprocessors and needs no bandwidth; the driver's copies are flows 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from numba import types
 
@@ -28,6 +29,7 @@ from gpusim.engine.state import (
     WAITS,
     Island,
 )
+from gpusim.trace.trace import KERNEL
 
 DOOR = types.int64(types.int64, types.int64, types.int64, types.int64)  # (tables, what is told, stream, ns): when it goes on
 door_at = function_at(DOOR)
@@ -69,6 +71,8 @@ def go_on(isl: Island, q: int) -> None:
         a.stalled += c.now - a.stopped
         a.stopped = NEVER
     a.ends = max(c.now, math.ceil(w.stop - links.SAME_INSTANT))
+    if w.work < 0.0 and a.kind == KERNEL:
+        a.ends = c.now + a.duration
     heap.push(isl, a.ends, E_KERNEL, w.activity)
     i = sharing.place_of(isl, w.activity)
     if i < c.running and isl.running[i].work == WAITS:
@@ -127,9 +131,10 @@ def copied(isl: Island) -> None:
 
 
 @kernel
-def see(isl: Island) -> None:
+def see(isl: Island, a: Any) -> None:
     """An operator has ended: Python may want to know."""
     p = isl.pager[0]
+    isl.ended[a.arg], isl.stalled[a.arg] = a.end, a.stalled
     p.ended += 1
-    if p.ended >= p.stops:
+    if p.stops and p.ended >= p.stops:
         p.due = 1

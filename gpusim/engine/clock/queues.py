@@ -285,8 +285,8 @@ def finish(isl: Island, pol: PolicyTables, row: int) -> None:
     if isl.devices[0].shares_engines and a.kind != KERNEL:
         copy_engines.give_back(isl, copy_engines.engine_of(queue, a))
     record(isl, pol, log.END, a.number, shown(isl, q), 0, 0)
-    if isl.pager[0].stops:
-        managed.see(isl)
+    if isl.pager[0].tables and a.kind != SWAP:
+        managed.see(isl, a)
     if a.gives:
         lent.ended(isl, row)
     count_done(isl, q)

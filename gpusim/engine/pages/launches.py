@@ -14,7 +14,7 @@ from gpusim.base.tables import filled, table
 from gpusim.engine.pages.driver_tables import COUNT, DRIVER, HMM, DriverState
 from gpusim.engine.pages.frontend import FRONT_END
 from gpusim.engine.pages.memory import front
-from gpusim.engine.pages.paging import ACT, LAUNCH, SERVER, Paging
+from gpusim.engine.pages.paging import ACT, LAUNCH, PAGING, SERVER, Paging
 from gpusim.engine.pages.sweep import sweeps
 from gpusim.engine.state import NEVER, PAGER, WARPS
 from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError
@@ -40,13 +40,14 @@ class Paged:
     """The tables of one GPU's kernels, in their place; its streams have fronts where their kernels touch anything."""
 
     def __init__(
-        self, M: DriverState, platform: Platform, launched: Launched, streams: Mapping[int, int], *, gpu: int = 1,
-        acts: Any = None, counts: bool = True,
+        self, M: DriverState, platform: Platform, launched: Launched, streams: Any, *, gpu: int = 1, acts: Any = None,
+        counts: bool = True,
     ) -> None:  # fmt: skip
-        """streams: of each operator that touches anything its stream.  counts: keep what each operator counted."""
-        self.platform, self.memory = platform, Placed(M, DRIVER)
-        operators, n = len(launched.lists) - 1, 1 + max(streams.values(), default=0)
-        self.fronts = {q: Placed(front(platform), FRONT_END) for q in sorted(set(streams.values()))}
+        """streams: of each operator its stream.  counts: keep what each operator counted."""
+        self.memory = Placed(M, DRIVER)
+        operators, n = len(launched.lists) - 1, 1 + int(max(streams, default=0))
+        touching = np.unique(np.asarray(streams)[np.diff(launched.lists) > 0]).tolist()
+        self.fronts = {int(q): Placed(front(platform), FRONT_END) for q in touching}
         columns = COUNT.itemsize // 8
         self.counted = table((operators if counts else 1) * len(M.counts), COUNT)
         server, pager = table(1, SERVER), table(1, PAGER)
@@ -62,6 +63,12 @@ class Paged:
             **_views(M.counts, "counts"),
             **{name: view.reshape(-1, len(M.counts), columns) for name, view in _views(self.counted, "counted").items()},
         )  # fmt: skip
+        self.placed = Placed(self.tables, PAGING)
+
+    def of(self, operator: int) -> Any:
+        """COUNT[P]: what the operator counted."""
+        processors = len(self.tables.counts)
+        return self.counted[operator * processors : (operator + 1) * processors]
 
 
 def _views(counts: Any, name: str) -> dict[str, Any]:

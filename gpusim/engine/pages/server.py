@@ -37,7 +37,7 @@ def launch(M: DriverState, P: Paging, q: int, operator: int) -> None:
     r.launch, r.end = P.lists[operator], P.lists[operator + 1]
     w.operator = operator
     if r.launch == r.end:
-        w.stop, w.work, w.last, w.go = M.state[0].now, 0.0, 1, 1
+        w.stop, w.work, w.last, w.go = M.state[0].now, -1.0, 1, 1
         return
     if v.active == 0:
         v.in_pass, v.with_throttled, v.nap = 0, 0, 0
@@ -239,10 +239,6 @@ def due(M: DriverState, P: Paging) -> None:
         go_on(M, P, q)
         if v.phase == HALF and P.runs[q].state == ENDED:
             v.phase = AT_REST
-    if v.phase == AT_REST:
-        q = longest(P) if again else q
-        if q >= 0:
-            start(M, P, q)
 
 
 @entry()
@@ -256,6 +252,8 @@ def run_alone(M: DriverState, P: Paging, operator: int) -> int:
         while w.go == 0 and s.failed == DONE:
             s.now = v.at
             due(M, P)
+            if v.phase == AT_REST and P.runs[0].state == WAITS and w.go == 0:
+                start(M, P, 0)
     if s.failed == DONE:
         s.now, w.go = w.stop, 0
     return int(s.failed)

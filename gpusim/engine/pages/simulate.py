@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,13 +11,16 @@ import numpy as np
 
 from gpusim.base.errors import suggest
 from gpusim.base.units import show_bytes
+from gpusim.engine.clock.links import SAME_INSTANT
 from gpusim.engine.pages import host, page_tables, prefetchers, raster, victims
 from gpusim.engine.pages.driver_tables import COUNT, CPU, DriverState
 from gpusim.engine.pages.foresight import foresee, make_room, sorted_runs
 from gpusim.engine.pages.hints import advise
 from gpusim.engine.pages.launches import TIMES, Paged, find, launched
 from gpusim.engine.pages.memory import build, resident_bytes
+from gpusim.engine.pages.on_island import OnIslands
 from gpusim.engine.pages.server import run_alone
+from gpusim.engine.state import NEVER
 from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError, resolve
 from gpusim.machine.platforms import Platform
 from gpusim.programs.managed.layout import Span, lay_out
@@ -30,8 +34,11 @@ from gpusim.programs.managed.steps import (
     Prefetch,
     Start,
     Steps,
+    Wait,
 )
 from gpusim.results.fault_picture import Picture
+
+Watch = Callable[[DriverState, int], None]
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,7 @@ class StepResult:
 @dataclass(frozen=True)
 class UvmResult:
     platform: Platform
-    steps: list[StepResult]
+    steps: list[StepResult]  # in the order of the program; those of several streams and GPUs lie side by side
     counts: Any          # COUNT[P] of the whole run
     spans: dict[str, Span]  # where each allocation lies
     ranges: Any          # RANGE[...] what each of them saw, in the order of `spans`
@@ -68,7 +75,7 @@ class UvmResult:
 
     @property
     def ns(self) -> float:
-        return self.steps[-1].end - self.began if self.steps else 0.0
+        return max(step.end for step in self.steps) - self.began if self.steps else 0.0
 
 
 def simulate_uvm(
@@ -82,7 +89,7 @@ def simulate_uvm(
     prefetcher: str = "tree",
     log: int = 0,
     seed: int = 1,
-    watch: Callable[[DriverState, int], None] = lambda memory, steps: None,
+    watch: Watch | None = None,
 ) -> UvmResult:
     """Run the steps of `program` over `arrays`.
 
@@ -94,7 +101,7 @@ def simulate_uvm(
         if asked not in known:
             raise UvmError(f"unknown {kind} policy {asked!r} of unified memory", hint=suggest(asked, known))
     fits(arrays, platform)
-    M, spans = build(platform, arrays, gpus, values, log), lay_out(arrays)
+    M = build(platform, arrays, gpus, values, log)
     victims.choose(M, evict)
     M = prefetchers.choose(M, prefetcher)
     if values["uvm_perf_access_counter_migration_enable"] > 0 and not M.state["counters"][0]:
@@ -102,33 +109,94 @@ def simulate_uvm(
     M.state["seed"] = seed
     if evict in victims.ORACLES or prefetcher in prefetchers.ORACLES:
         M = foresee(M, first_run(arrays, program, platform, gpus))
-    steps: list[StepResult] = []
-    earlier = np.zeros(M.raster.shape[:2], np.int64)
-    alive, reason, where, began, logged_before = dict(spans), "", "device", 0.0, 0
-    watch(M, 0)
-    for step in program:
-        if isinstance(step, Start):
-            earlier = begin(M)
-            steps.clear()
-            began, logged_before = float(M.state["now"][0]), int(M.state["logged"][0])
-            watch(M, 0)
-            continue
-        start, before = float(M.state["now"][0]), M.counts.copy()
-        failed = run(M, step, alive, platform, told)
-        steps.append(StepResult(title(step), start, float(M.state["now"][0]), minus(M.counts, before)))
-        watch(M, len(steps))
-        if failed:
-            reason = f"{title(step)}: GPU memory is full and may not be evicted"
-            break
-        if full := host_is_full(M, platform):
-            reason, where = f"{title(step)}: {full}", "host"
-            break
+    at_work = _AtWork(M, spans := lay_out(arrays), program, platform, told, watch)
+    at_work.go_through()
     events = int(M.state["logged"][0])
-    picture = raster.of(M, earlier)
+    picture = raster.of(M, at_work.earlier)
     return UvmResult(
-        platform, steps, M.counts, spans, M.ranges, M.sizes, picture, M.log[:events], events, told, page_tables.entries(M),
-        reason, began, logged_before, where,
+        platform, at_work.steps, M.counts, spans, M.ranges, M.sizes, picture, M.log[:events], events, told,
+        page_tables.entries(M), at_work.reason, at_work.began, at_work.logged_before, at_work.where,
     )  # fmt: skip
+
+
+class _AtWork:
+    """A program in progress: what the host does step by step, and between that all kernels up to its next step."""
+
+    def __init__(
+        self, M: DriverState, spans: Mapping[str, Span], program: Steps, platform: Platform, told: list[str],
+        watch: Watch | None,
+    ) -> None:  # fmt: skip
+        self.M, self.spans, self.program, self.platform, self.told = M, dict(spans), program, platform, told
+        self.watch: Watch = watch or (lambda memory, steps: None)
+        self.steps: list[StepResult] = []
+        self.earlier = np.zeros(M.raster.shape[:2], np.int64)
+        self.reason, self.where, self.began, self.logged_before = "", "device", 0.0, 0
+        used(M, program, spans)
+        small = bool(platform.host_memory) and len(M.blocks) * BLOCK_BYTES > platform.host_memory
+        self.islands = OnIslands(M, platform, program, spans, self._seen if watch or small else None)
+        self.ended = 0
+
+    def go_through(self) -> None:
+        at = 0
+        self.watch(self.M, 0)
+        while at < len(self.program) and not self.reason:
+            outer = at
+            while outer < len(self.program) and isinstance(self.program[outer], Kernel):
+                outer += 1
+            if outer > at:
+                self._kernels(at, outer)
+                at = outer
+            else:
+                self._host(self.program[at])
+                at += 1
+
+    def _host(self, step: Any) -> None:
+        M = self.M
+        if isinstance(step, Start):
+            M.state["now"] = math.ceil(M.state["now"][0] - SAME_INSTANT)  # what is timed begins at a tick
+            self.earlier = begin(M)
+            self.steps.clear()
+            self.ended = 0
+            self.began, self.logged_before = float(M.state["now"][0]), int(M.state["logged"][0])
+            self.watch(M, 0)
+            return
+        start, before = float(M.state["now"][0]), M.counts.copy()
+        failed = run(M, step, self.spans, self.platform, self.told)
+        self.steps.append(StepResult(title(step), start, float(M.state["now"][0]), minus(M.counts, before)))
+        self.ended = len(self.steps)
+        self.watch(M, self.ended)
+        if failed:
+            self._fails(step)
+        else:
+            self._is_full(step)
+
+    def _kernels(self, first: int, outer: int) -> None:
+        M = self.M
+        now = self.islands.run(first, outer, float(M.state["now"][0]))
+        M.state["now"] = now
+        for place in range(first, outer):
+            kernel, (start, end, counts) = self.program[place], self.islands.result(place)
+            if start < NEVER:
+                if not kernel.accesses:
+                    counts["busy"][kernel.gpu] = kernel.ns or 0.0
+                    M.counts["busy"][kernel.gpu] += kernel.ns or 0.0
+                self.steps.append(StepResult(title(kernel), start, min(end, now), counts))
+                if end == NEVER and M.state["failed"][0]:
+                    self._fails(kernel)
+
+    def _seen(self, place: int) -> bool:
+        """The kernel there has ended; True when the program goes on."""
+        self.ended += 1
+        self.watch(self.M, self.ended)
+        self._is_full(self.program[place])
+        return not self.reason
+
+    def _fails(self, step: Any) -> None:
+        self.reason = self.reason or f"{title(step)}: GPU memory is full and may not be evicted"
+
+    def _is_full(self, step: Any) -> None:
+        if full := host_is_full(self.M, self.platform):
+            self.reason, self.where = f"{title(step)}: {full}", "host"
 
 
 def begin(M: DriverState) -> Any:
@@ -159,6 +227,8 @@ def run(M: DriverState, step: Any, spans: dict[str, Span], platform: Platform, t
     known(M, step)
     if isinstance(step, Kernel):
         return launch(M, step, spans, platform)
+    if isinstance(step, Wait):
+        return 0
     span = find(step.array, spans, title(step))
     if isinstance(step, HostTouch | Prefetch):
         first, outer = pages(span, step.first, step.count, platform, title(step))
@@ -203,6 +273,18 @@ def host_is_full(M: DriverState, platform: Platform) -> str:
     return f"{show_bytes(n)} of managed pages lie in host memory, which has {show_bytes(platform.host_memory)}"
 
 
+def used(M: DriverState, program: Steps, spans: Mapping[str, Span]) -> None:
+    """Raises UvmError for a kernel that uses what is not there, or on a GPU that is not."""
+    alive = dict(spans)
+    for step in program:
+        if isinstance(step, Kernel):
+            known(M, step)
+            for access in step.accesses:
+                find(access.array, alive, step.name)
+        elif isinstance(step, Free) and step.array in alive:
+            alive[step.array] = replace(alive[step.array], freed=True)
+
+
 def known(M: DriverState, step: Any) -> None:
     """Is there the processor that a step names?"""
     lowest, name = {Kernel: (1, "gpu"), Prefetch: (0, "to"), Advise: (0, "processor")}.get(type(step), (0, ""))
@@ -214,6 +296,8 @@ def known(M: DriverState, step: Any) -> None:
 def title(step: Any) -> str:
     if isinstance(step, Kernel):
         return step.name
+    if isinstance(step, Wait):
+        return "wait"
     if isinstance(step, HostTouch):
         return f"host {'writes' if step.write else 'reads'} {step.array}"
     if isinstance(step, Prefetch | Discard):
@@ -227,7 +311,7 @@ def launch(M: DriverState, kernel: Kernel, spans: Mapping[str, Span], platform: 
         M.state["now"] += kernel.ns or 0.0
         M.counts["busy"][kernel.gpu] += kernel.ns or 0.0
         return 0
-    paged = Paged(M, platform, launched([[kernel]], spans, platform, M), {0: 0}, gpu=kernel.gpu)
+    paged = Paged(M, platform, launched([[kernel]], spans, platform, M), [0], gpu=kernel.gpu, counts=False)
     return int(run_alone(M, paged.tables, 0))
 
 

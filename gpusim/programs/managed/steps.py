@@ -55,6 +55,7 @@ class Kernel:
     steps: tuple[int, int] = (1, 1)  # inner, outer
     ns: float | None = None          # without faults; None: what its accesses take at the memory's rate
     gpu: int = 1
+    stream: int = 0                  # of its GPU: kernels of one go one after the other, those of several side by side
     where: str = field(default="", compare=False)  # "file:line" of a program that was read
     operator: int = field(default=-1, compare=False)  # of the trace that the program was made from
 
@@ -118,7 +119,12 @@ class Start:
     """From here on a run is timed and counted; what stands before brings the data to where it begins."""
 
 
-Step = Kernel | HostTouch | Prefetch | Advise | Discard | Free | Start
+@dataclass(frozen=True)
+class Wait:
+    """cudaDeviceSynchronize on all GPUs: kernels behind it begin when all before have ended, as behind other steps."""
+
+
+Step = Kernel | HostTouch | Prefetch | Advise | Discard | Free | Start | Wait
 Steps = Sequence[Step]
 
 
@@ -149,7 +155,7 @@ def _content(value: Any) -> bytes:
         return type(value).__name__.encode() + b"".join(
             f"{f.name}=".encode() + _content(getattr(value, f.name)) + b";"
             for f in fields(value)
-            if f.name not in ("where", "operator")
+            if f.name not in ("where", "operator") and not (f.name == "stream" and value.stream == 0)
         )
     if isinstance(value, list | tuple):
         return b"[" + b",".join(map(_content, value)) + b"]"
