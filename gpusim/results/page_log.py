@@ -46,7 +46,7 @@ LOG = record(
 )  # fmt: skip
 
 KERNEL, HOST_TOUCH, OTHER = range(3)  # kinds of steps
-STALLS = ("fault", "migration", "remote", "explicit", "host", "launch")
+STALLS = ("fault", "migration", "remote", "explicit", "host", "alloc", "sync", "event", "sms", "copy_engine", "launch")
 STEPS = (
     "step_kind",
     "step_name",           # into `step_names`, which are texts

@@ -12,9 +12,9 @@ from numba import types
 
 from gpusim.base.compiled import entry, kernel, outlined, tables_at
 from gpusim.engine.clock.links import SAME_INSTANT
-from gpusim.engine.pages import host, server
+from gpusim.engine.pages import server
 from gpusim.engine.pages.driver_tables import DriverState
-from gpusim.engine.pages.paging import AT_REST, COPIES, PAGING, RELEASE, SERVES, Paging, driver_at
+from gpusim.engine.pages.paging import AT_REST, COPIES, PAGING, SERVES, Paging, driver_at
 from gpusim.engine.state import COPIED, DUE, LAUNCHED, NEVER, STOPPED
 
 paging_at = tables_at(PAGING)
@@ -47,7 +47,6 @@ def tell(M: DriverState, P: Paging, told: int, stream: int, now: int) -> int:
     account(P, operator, -1)
     if told == LAUNCHED:
         s.now = float(now)
-        act(M, P, operator)
         server.launch(M, P, stream, operator)
     elif told == STOPPED:
         s.now = exact(P.warps[stream].stop, now)
@@ -68,19 +67,6 @@ def tell(M: DriverState, P: Paging, told: int, stream: int, now: int) -> int:
     if s.failed:
         P.pager[0].failed = P.pager[0].due = 1
     return tick(v.at) if (v.phase == COPIES or v.phase == SERVES) and v.at < NEVER else NEVER
-
-
-@outlined
-def act(M: DriverState, P: Paging, operator: int) -> None:
-    """What the program has done before this operator without a kernel: memory freed, contents discarded."""
-    v = P.server[0]
-    while v.acted < P.acts.size and P.acts[v.acted].operator <= operator:
-        x = P.acts[v.acted]
-        v.acted += 1
-        if x.kind == RELEASE:
-            host.release(M, x.first, x.outer)
-        else:
-            host.discard(M, x.first, x.outer)
 
 
 @kernel

@@ -40,8 +40,9 @@ SERVER = record(
      ("copied", f8), ("flying", i8),     # when the copies are, alone on their link; flows that are under way
      ("acted", i8)]                      # rows of `acts` that are done
 )  # fmt: skip
-RELEASE, DISCARD = range(2)
-ACT = record([("operator", i8), ("kind", i8), ("first", i8), ("outer", i8)])  # before this operator: pages [first, outer)
+RELEASE, DISCARD, MIGRATE = range(3)
+# What the program does before a launch, on its stream, with the pages [first, outer).
+ACT = record([("launch", i8), ("kind", i8), ("first", i8), ("outer", i8), ("to", i8)])
 
 
 @by_pointer

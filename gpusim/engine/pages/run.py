@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from gpusim.engine.pages import account, prefetchers, step_columns, victims
+from gpusim.engine.pages import account, page_tables, prefetchers, raster, recorded, step_columns, victims
 from gpusim.engine.pages.before import footprint, program_of, room
 from gpusim.engine.pages.driver_tables import COUNTER, CPU, DEMAND, EXPLICIT, PREFETCH
 from gpusim.engine.pages.settings import DRIVER, DriverSettings
-from gpusim.engine.pages.simulate import UvmResult, simulate_uvm
-from gpusim.engine.pages.tensors import Foreseen, known, launched
+from gpusim.engine.pages.simulate import UvmResult, fits, memory, simulate_uvm
+from gpusim.engine.pages.step_columns import BEFORE
+from gpusim.engine.pages.tensors import Foreseen, known
 from gpusim.engine.pages.timeline import Timeline
-from gpusim.machine import platforms
+from gpusim.engine.run import outcome
+from gpusim.engine.run.simulate import Simulation
+from gpusim.engine.run.simulate import prepared as run_of
+from gpusim.machine import platforms, sharing
 from gpusim.machine.driver_parameters import BLOCK_BYTES
+from gpusim.machine.platforms import Platform
 from gpusim.machine.profile import Profile
-from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Start
+from gpusim.programs.managed.layout import lay_out
+from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Start, Step
 from gpusim.results.result import FINISHED, HOST_OOM, OOM, Result
-from gpusim.trace.workload import F64, Workload
+from gpusim.trace.workload import Workload
 
 GPU = 1
 EVENTS = 1 << 24  # that a log keeps at most
@@ -32,6 +36,7 @@ def simulate_unified(
     settings: DriverSettings = DRIVER,
     capacity_bytes: int | None = None,
     place: Any = "pytorch",
+    share: Any = sharing.WORDS,
     seed: int = 0,
     log: bool = False,
 ) -> Result:
@@ -39,44 +44,101 @@ def simulate_unified(
 
     capacity_bytes  GPU memory for managed pages; None: what the profile's device leaves
     place           the allocator of a recorded program
+    share           what the activities of a recorded program share, words of `gpusim.machine.sharing`
 
     Memory that is full and may not be evicted is a result, not an error.  Raises UvmError, ProfileError, PolicyError.
     """
     available = room(source, profile, capacity_bytes)
     program = program_of(source, profile, settings, place)
-    host = int(profile.host.capacity.value)
     # More chunks than the program has windows stay free: tables for them would be memory wasted.
     platform = platforms.of(profile, min(max(available, BLOCK_BYTES), 2 * program.footprint))
+    options = {"evict": settings.evict, "prefetcher": settings.prefetch, "seed": seed + 1, "log": EVENTS if log else 0}
+    if isinstance(source, Workload):
+        how = {"place": place, "share": share, "seed": seed}
+        return _of_recorded(source, profile, program, platform, settings, available, options, how)
     timeline = Timeline(len(program.steps))
-    recorded = known(source, profile) if isinstance(source, Workload) else None
-    ran = simulate_uvm(
-        program.arrays, program.steps, platform, settings.parameters, evict=settings.evict,
-        prefetcher=settings.prefetch, seed=seed + 1, log=EVENTS if log else 0, watch=timeline.watch,
-    )  # fmt: skip
-    rates = {"h2d": platform.link.in_rate, "d2h": platform.link.out_rate}
-    numbers = metrics(program, ran, recorded) | _peaks(timeline)
+    ran = simulate_uvm(program.arrays, program.steps, platform, settings.parameters, watch=timeline.watch, **options)
+    numbers = metrics(program, ran) | _peaks(timeline)
     kept = None
     if log:
-        launch = launched(source, profile) - source.duration if isinstance(source, Workload) else None
-        kept = {name: ran.log[name].copy() for name in ran.log.dtype.names} | _steps(program, ran, launch, numbers)
+        kept = {name: ran.log[name].copy() for name in ran.log.dtype.names} | _steps(program, ran, numbers)
+    said = _spec(source, profile, program, ran, settings, available, seed, log)
+    return _result(said, ran, numbers, kept, timeline, together=False)
+
+
+def _of_recorded(
+    work: Workload, profile: Profile, program: ManagedProgram, platform: Platform, settings: DriverSettings, available: int,
+    options: dict[str, Any], how: dict[str, Any],
+) -> Result:  # fmt: skip
+    """A recorded program: the island's run, with pages."""
+    fits(program.arrays, platform)
+    room_for_all = max(available, 2 * work.live_peak + (1 << 30))  # managed memory has no bound of its own
+    prepared = run_of(
+        work.trace, profile, evict="none", capacity_bytes=room_for_all, work=work, log=bool(options["log"]), **how
+    )
+    M, told = memory(program.arrays, program.steps, platform, settings.parameters, **options)
+    timeline = Timeline(work.trace.ops)
+    found = recorded.replay(prepared, work, program, platform, M, timeline, told)
+    simulation, events = prepared.simulation, int(M.state["logged"][0])
+    ran = UvmResult(
+        platform, found.steps, M.counts, lay_out(program.arrays), M.ranges, M.sizes, raster.of(M, found.earlier),
+        M.log[:events], events, told, page_tables.entries(M), found.reason, found.began, found.logged_before, found.where,
+    )  # fmt: skip
+    pairs = list(zip(_kernels_of(work), ran.steps, strict=False))
+    numbers = metrics(program, ran, known(work)) | _of_island(simulation, found, pairs) | _peaks(timeline)
+    numbers["stall_ns"] = sum(ns for name, ns in numbers.items() if name.startswith("stall_") and name != "stall_ns")
+    kept = None
+    if options["log"]:
+        waited = step_columns.waits(pairs, found.stalled) | step_columns.before(simulation.log(), work.trace.ops)
+        kept = {name: ran.log[name].copy() for name in ran.log.dtype.names}
+        kept |= step_columns.columns(pairs, ran.began, waited, numbers)
+    said = _spec(work, profile, program, ran, settings, available, how["seed"], bool(options["log"]))
+    return _result(said, ran, numbers, kept, timeline, together=True)
+
+
+def _kernels_of(work: Workload) -> list[Step]:
+    """A step for each operator, for what is asked of steps."""
+    t = work.trace
+    return [Kernel(t.op_names[name], [], (1, 1), operator=op) for op, name in enumerate(t.op)]
+
+
+def _of_island(simulation: Simulation, found: recorded.Recorded, pairs: step_columns.Pairs) -> dict[str, int | float]:
+    """What the island counted: the time, what kernels waited for before they began, and inside."""
+    mine = outcome.metrics(simulation)
+    names = ("makespan_ns", "compute_busy_ns", "compute_idle_share", *(f"stall_{cause}_ns" for cause in BEFORE))
+    waited = {cause: round(sum(ns)) for cause, ns in step_columns.waits(pairs, found.stalled).items() if cause != "host"}
+    return {name: mine[name] for name in names if name in mine} | {f"stall_{c}_ns": max(ns, 0) for c, ns in waited.items()}
+
+
+def _spec(
+    source: Workload | ManagedProgram, profile: Profile, program: ManagedProgram, ran: UvmResult, settings: DriverSettings,
+    available: int, seed: int, log: bool,
+) -> dict[str, Any]:  # fmt: skip
+    rates = {"h2d": ran.platform.link.in_rate, "d2h": ran.platform.link.out_rate}
+    return {
+        "trace": program.name,
+        "trace_hash": source.trace.content_hash if isinstance(source, Workload) else source.content_hash,
+        "profile": profile.name,
+        "oracles": ["unified"] if settings.evict in victims.ORACLES or settings.prefetch in prefetchers.ORACLES else [],
+        "capacity": available,
+        "host_capacity": int(profile.host.capacity.value),
+        "footprint": footprint(source),
+        "seed": seed,
+        "rates": {**rates, "both": sum(rates.values())},
+        "told": ran.told,
+        **({"paging": _for_referee(program, ran, settings.evict)} if log else {}),
+    }
+
+
+def _result(
+    spec: dict[str, Any], ran: UvmResult, numbers: dict[str, int | float], kept: Any, timeline: Timeline, *, together: bool
+) -> Result:
     return Result(
-        spec={
-            "trace": program.name,
-            "trace_hash": source.trace.content_hash if isinstance(source, Workload) else source.content_hash,
-            "profile": profile.name,
-            "oracles": ["unified"] if settings.evict in victims.ORACLES or settings.prefetch in prefetchers.ORACLES else [],
-            "capacity": available,
-            "host_capacity": host,
-            "footprint": footprint(source),
-            "seed": seed,
-            "rates": {**rates, "both": sum(rates.values())},
-            "told": ran.told,
-            **({"paging": _for_referee(program, ran, settings.evict)} if log else {}),
-        },
+        spec=spec,
         outcome=FINISHED if not ran.failed else HOST_OOM if ran.full == "host" else OOM,
         failure={"memory": ran.full, "time_ns": round(ran.ns), "advice": ran.failed} if ran.failed else None,
         metrics=numbers,
-        faults=account.of(ran, together=isinstance(source, Workload)),
+        faults=account.of(ran, together=together),
         pages=kept,
         timeline={name: column.copy() for name, column in timeline.columns.items()},
     )  # fmt: skip
@@ -177,14 +239,10 @@ def _stalls(program: ManagedProgram, ran: UvmResult) -> dict[str, int]:
     return {f"stall_{cause}_ns": max(round(sum(ns)), 0) for cause, ns in found.items()}
 
 
-def _steps(program: ManagedProgram, ran: UvmResult, launch: F64 | None, stalls: Mapping[str, Any]) -> dict[str, Any]:
-    """The steps with their parts of the stalls; launch: of each operator of a recorded program, ns."""
+def _steps(program: ManagedProgram, ran: UvmResult, stalls: Mapping[str, Any]) -> dict[str, Any]:
+    """The steps with their parts of the stalls."""
     pairs = _pairs(program, ran)
-    waited: dict[str, Any] = dict(step_columns.waits(pairs))
-    if launch is not None and "stall_launch_ns" in stalls:
-        operators = np.array([step.operator if isinstance(step, Kernel) else -1 for step, _ in pairs], np.int64)
-        waited["launch"] = step_columns.first_of(operators, launch)
-    return step_columns.columns(pairs, ran.began, waited, stalls)
+    return step_columns.columns(pairs, ran.began, step_columns.waits(pairs), stalls)
 
 
 def _pairs(program: ManagedProgram, ran: UvmResult) -> step_columns.Pairs:

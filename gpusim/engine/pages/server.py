@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 
 from gpusim.base.compiled import entry, kernel, outlined
+from gpusim.engine.pages import host
 from gpusim.engine.pages.background import work_ahead
 from gpusim.engine.pages.batches import collect, fetch, proceed
 from gpusim.engine.pages.bits import none
@@ -21,7 +22,7 @@ from gpusim.engine.pages.driver_tables import DONE, FAULTED, WRITES, DriverState
 from gpusim.engine.pages.events import note_end
 from gpusim.engine.pages.fault_replay import replay, send
 from gpusim.engine.pages.frontend import next_block
-from gpusim.engine.pages.paging import AT_REST, COPIES, ENDED, HALF, RUNS, SERVES, WAITS, Paging, front_at
+from gpusim.engine.pages.paging import AT_REST, COPIES, DISCARD, ENDED, HALF, RELEASE, RUNS, SERVES, WAITS, Paging, front_at
 from gpusim.engine.pages.prefetchers import launched
 from gpusim.engine.pages.service import serve
 from gpusim.engine.pages.thrashing import unpin
@@ -58,6 +59,7 @@ def begin(M: DriverState, P: Paging, q: int) -> None:
     f.threads, f.steps, f.accesses, f.slots = x.threads, x.steps, x.accesses, x.slots
     f.sweeps = x.sweeps if s.watches == 0 else 0
     f.ns = P.shapes[P.runs[q].launch].ns
+    act(M, P, P.runs[q].launch)
     unpin(M)
     if s.announces:
         launched(M, v.gpu)
@@ -68,11 +70,26 @@ def begin(M: DriverState, P: Paging, q: int) -> None:
 
 
 @outlined
+def act(M: DriverState, P: Paging, launch: int) -> None:
+    """What the program does before this launch without a kernel: memory is freed, contents discarded, pages brought."""
+    v = P.server[0]
+    while v.acted < P.acts.size and P.acts[v.acted].launch <= launch:
+        x = P.acts[v.acted]
+        v.acted += 1
+        if x.kind == RELEASE:
+            host.release(M, x.first, x.outer)
+        elif x.kind == DISCARD:
+            host.discard(M, x.first, x.outer)
+        elif host.migrate(M, x.first, x.outer, x.to):
+            P.pager[0].failed = 1
+
+
+@outlined
 def go_on(M: DriverState, P: Paging, q: int) -> None:
     """The warps of stream q issue all that they can, from now on; then they stop, or have ended."""
     s, r, w, v = M.state[0], P.runs[q], P.warps[q], P.server[0]
     F = front_at(P.fronts[q])
-    start, r.state = s.now, RUNS
+    start, r.state, moved = s.now, RUNS, 0.0
     while r.state == RUNS:
         x = P.launches[r.launch]
         proceed(M, F, P.accesses[x.first : x.first + x.accesses], P.shapes[r.launch], P.indices)
@@ -87,10 +104,12 @@ def go_on(M: DriverState, P: Paging, q: int) -> None:
         if r.launch == r.end:
             r.state = ENDED
         else:
+            ended = s.now
             begin(M, P, q)
-    w.stop, w.work, w.go, w.last = s.now, s.now - start, 1, r.state == ENDED
+            moved += s.now - ended
+    w.stop, w.work, w.go, w.last = s.now, s.now - start - moved, 1, r.state == ENDED
     v.active -= r.state == ENDED
-    r.since, r.state = FOREVER, r.state
+    r.since = FOREVER
     s.now = start
 
 

@@ -96,6 +96,22 @@ def simulate_uvm(
     log    how many events are kept one by one at most; room that is not needed costs no memory
     watch  called before the first step and after each, with the tables and the number of steps done
     """
+    M, told = memory(arrays, program, platform, parameters, gpus=gpus, evict=evict, prefetcher=prefetcher, log=log, seed=seed)
+    at_work = _AtWork(M, spans := lay_out(arrays), program, platform, told, watch)
+    at_work.go_through()
+    events = int(M.state["logged"][0])
+    picture = raster.of(M, at_work.earlier)
+    return UvmResult(
+        platform, at_work.steps, M.counts, spans, M.ranges, M.sizes, picture, M.log[:events], events, told,
+        page_tables.entries(M), at_work.reason, at_work.began, at_work.logged_before, at_work.where,
+    )  # fmt: skip
+
+
+def memory(
+    arrays: Sequence[Array], program: Steps, platform: Platform, parameters: Mapping[str, int | str] | None, *, gpus: int = 1,
+    evict: str = "driver", prefetcher: str = "tree", log: int = 0, seed: int = 1,
+) -> tuple[DriverState, list[str]]:  # fmt: skip
+    """The driver's tables before a program, and what there is to tell of its parameters."""
     values, told = resolve({**platform.parameters, **(parameters or {})})
     for kind, known, asked in (("evict", victims.EVICT, evict), ("prefetcher", prefetchers.PREFETCHERS, prefetcher)):
         if asked not in known:
@@ -109,14 +125,7 @@ def simulate_uvm(
     M.state["seed"] = seed
     if evict in victims.ORACLES or prefetcher in prefetchers.ORACLES:
         M = foresee(M, first_run(arrays, program, platform, gpus))
-    at_work = _AtWork(M, spans := lay_out(arrays), program, platform, told, watch)
-    at_work.go_through()
-    events = int(M.state["logged"][0])
-    picture = raster.of(M, at_work.earlier)
-    return UvmResult(
-        platform, at_work.steps, M.counts, spans, M.ranges, M.sizes, picture, M.log[:events], events, told,
-        page_tables.entries(M), at_work.reason, at_work.began, at_work.logged_before, at_work.where,
-    )  # fmt: skip
+    return M, told
 
 
 class _AtWork:

@@ -9,24 +9,44 @@ import numpy as np
 
 from gpusim.engine.pages.simulate import StepResult
 from gpusim.programs.managed.steps import HostTouch, Kernel, Prefetch, Step
+from gpusim.results.log import ISSUE, STALL
+from gpusim.results.log import STALLS as CAUSES
 from gpusim.results.page_log import HOST_TOUCH, KERNEL, NAMES, OTHER, STALLS
 from gpusim.trace.workload import F64, I64
 
 GPU = 1
+BEFORE = ("launch", "alloc", "sync", "event", "sms", "copy_engine")  # what a kernel waits for before it begins
 Pairs = Sequence[tuple[Step, StepResult]]
 
 
-def waits(pairs: Pairs) -> dict[str, list[float]]:
-    """By cause what each step waited for, ns: the driver, copies of pages, remote memory, its own moves of pages, the CPU."""
-    found: dict[str, list[float]] = {cause: [0.0] * len(pairs) for cause in STALLS if cause != "launch"}
+def waits(pairs: Pairs, stalled: Any = None) -> dict[str, list[float]]:
+    """By cause what each step waited for, ns: the driver, copies of pages, remote memory, its own moves of pages, the CPU.
+
+    stalled: of each operator of a recorded program, ns for which it stood; without it a kernel stands when it does not work
+    """
+    found: dict[str, list[float]] = {cause: [0.0] * len(pairs) for cause in STALLS if cause not in BEFORE}
     for i, (step, result) in enumerate(pairs):
         counts = result.counts[GPU]
         if isinstance(step, Kernel):
             copies, remote = float(counts["copy_wait"]), float(counts["lagged"])
-            found["migration"][i], found["remote"][i] = copies, remote
-            found["fault"][i] = result.ns - float(counts["busy"]) - copies - remote
+            found["remote"][i] = remote
+            stood = result.ns - float(counts["busy"]) - remote if stalled is None else float(stalled[step.operator])
+            found["migration"][i] = copies if stalled is None else min(copies, stood)
+            found["fault"][i] = stood - found["migration"][i]
         else:
             found["explicit" if isinstance(step, Prefetch) else "host"][i] = result.ns
+    return found
+
+
+def before(log: Any, operators: int) -> dict[str, Any]:
+    """By cause what each operator of a recorded program waited for before it began, ns, from the island's log."""
+    issued, stalls = log[log["kind"] == ISSUE], log[log["kind"] == STALL]
+    operator = np.full(int(max(issued["addr"].max(initial=-1), stalls["a"].max(initial=-1))) + 1, -1)
+    operator[issued["addr"]] = issued["a"]
+    found = {}
+    for cause in BEFORE:
+        mine = stalls[(stalls["b"] == CAUSES.index(cause)) & (operator[stalls["a"]] >= 0)]
+        found[cause] = np.bincount(operator[mine["a"]], mine["bytes"], operators) if len(mine) else np.zeros(operators)
     return found
 
 
@@ -57,12 +77,4 @@ def rounded(parts: Sequence[float] | F64, total: int, count: int) -> I64:
         levels = np.maximum.accumulate(np.rint(np.cumsum(parts))).clip(0, total).astype(np.int64)
         levels[-1] = total
         out[:] = np.diff(levels, prepend=0)
-    return out
-
-
-def first_of(operators: I64, ns: F64) -> F64:
-    """What belongs to each operator, at the first step that carries it out."""
-    out = np.zeros(len(operators))
-    known, first = np.unique(operators, return_index=True)
-    out[first[known >= 0]] = ns[known[known >= 0]]
     return out
