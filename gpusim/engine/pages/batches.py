@@ -74,7 +74,8 @@ def collect(M: DriverState, F: Front, k: int, n: int) -> int:
         page, write = F.batch[k] >> 1, not F.batch[k] & 1
         if mapped(M, F, page, write):
             M.counts[F.state[0].processor].satisfied += 1
-            M.blocks[b].served = M.counts[F.state[0].processor].replays + 1  # the replay lets it through
+            p = F.state[0].processor
+            M.blocks[b].served, M.blocks[b].served_by = M.counts[p].replays + 1, p  # the replay lets it through
         else:
             i = (page & (s.per_block - 1)) - M.blocks[b].offset
             put(W, faulted, i)

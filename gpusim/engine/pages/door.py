@@ -14,7 +14,7 @@ from gpusim.base.compiled import entry, kernel, outlined, tables_at
 from gpusim.engine.clock.links import SAME_INSTANT
 from gpusim.engine.pages import server
 from gpusim.engine.pages.driver_tables import DriverState
-from gpusim.engine.pages.paging import AT_REST, COPIES, PAGING, SERVES, Paging, driver_at
+from gpusim.engine.pages.paging import AT_REST, HALF, PAGING, Paging, driver_at
 from gpusim.engine.state import COPIED, DUE, LAUNCHED, NEVER, STOPPED
 
 paging_at = tables_at(PAGING)
@@ -66,7 +66,7 @@ def tell(M: DriverState, P: Paging, told: int, stream: int, now: int) -> int:
             account(P, P.warps[q].operator, 1)
     if s.failed:
         P.pager[0].failed = P.pager[0].due = 1
-    return tick(v.at) if (v.phase == COPIES or v.phase == SERVES) and v.at < NEVER else NEVER
+    return tick(v.at) if v.phase != AT_REST and v.phase != HALF and v.at < NEVER else NEVER
 
 
 @kernel

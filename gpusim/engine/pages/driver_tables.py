@@ -48,7 +48,7 @@ BLOCK = record(
      ("preferred", i8), ("accessed_by", i8), # a processor or NONE; processors, as bits
      ("read_mostly", i8), ("lost", i8),       # has it pages whose contents are discarded?
      ("last_destination", i8), ("fault_migrations", i8),
-     ("served", i8),                         # the replay that its last fault service came before
+     ("served", i8), ("served_by", i8),      # the replay that its last fault service came before, and of which GPU
      ("host_chunk", i8),                     # pages to a piece of host memory; 0 before there is any
      ("seen", i8),                           # GPUs, as bits, that have had a page of it
      ("last_event", f8), ("last_processor", i8), ("tracked", i8), ("resets", i8), ("rivals", i8),  # thrashing
@@ -74,6 +74,7 @@ GPU = record(
      ("cpu_fault", f8), ("cpu_page", f8), ("cpu_byte", f8),
      ("engaged", f8),  # how long the copy engine has worked for faults
      ("copied", f8), ("queued", f8), ("setting_up", f8),  # when all copies are over; of the service that runs
+     ("replays_at", f8),  # the batch that it serves ends then
      ("into", f8), ("out", f8), ("first_copy", f8), ("begun", i8),  # of a batch: bytes over the link, when they begin
      ("noted", i8),  # records of the log before the service that runs
      ("ranked", i8),                                             # chunks in its heap

@@ -103,7 +103,7 @@ def launched(operators: Iterable[Sequence[Kernel]], spans: Mapping[str, Span], p
         lists.append(len(launches))
     return Launched(
         np.array(lists, np.int64), _rows(launches, LAUNCH), _rows(shapes, SHAPE),
-        np.concatenate(accesses) if accesses else table(0, ACCESS), np.concatenate(tables),
+        _rows(np.concatenate(accesses) if accesses else [], ACCESS), np.concatenate(tables),
     )  # fmt: skip
 
 

@@ -28,7 +28,8 @@ LAUNCH = record(
 )  # fmt: skip
 RUNS, WAITS, ENDED = range(3)  # what a kernel does: its warps go on, all stand until faults are served, none is left
 PROGRESS = record([("state", i8), ("launch", i8), ("end", i8), ("since", f8)])  # launches of its operator; when it stopped, ns
-AT_REST, COPIES, SERVES, HALF = range(4)  # HALF: one block of a batch is served, and the warps go on before the next
+# HELD_UP: another GPU has the next block; HALF: one block of a batch is served, and the warps go on before the next.
+AT_REST, COPIES, SERVES, HELD_UP, HALF = range(5)
 SERVER = record(
     [("phase", i8), ("stream", i8), ("gpu", i8),
      ("at", f8),                         # ns: when it goes on

@@ -21,7 +21,7 @@ from gpusim.machine.driver_parameters import BLOCK_BYTES
 from gpusim.machine.platforms import Platform
 from gpusim.machine.profile import Profile
 from gpusim.programs.managed.layout import lay_out
-from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Start, Step
+from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Start, Step, Wait
 from gpusim.results.result import FINISHED, HOST_OOM, OOM, Result
 from gpusim.trace.workload import Workload
 
@@ -252,4 +252,5 @@ def _pairs(program: ManagedProgram, ran: UvmResult) -> step_columns.Pairs:
 def _timed(program: ManagedProgram) -> list[Any]:
     """The steps behind the last start."""
     steps = list(program.steps)
-    return steps[max((i + 1 for i, step in enumerate(steps) if isinstance(step, Start)), default=0) :]
+    last = max((i + 1 for i, step in enumerate(steps) if isinstance(step, Start)), default=0)
+    return [step for step in steps[last:] if not isinstance(step, Wait)]

@@ -22,7 +22,20 @@ from gpusim.engine.pages.driver_tables import DONE, FAULTED, WRITES, DriverState
 from gpusim.engine.pages.events import note_end
 from gpusim.engine.pages.fault_replay import replay, send
 from gpusim.engine.pages.frontend import next_block
-from gpusim.engine.pages.paging import AT_REST, COPIES, DISCARD, ENDED, HALF, RELEASE, RUNS, SERVES, WAITS, Paging, front_at
+from gpusim.engine.pages.paging import (
+    AT_REST,
+    COPIES,
+    DISCARD,
+    ENDED,
+    HALF,
+    HELD_UP,
+    RELEASE,
+    RUNS,
+    SERVES,
+    WAITS,
+    Paging,
+    front_at,
+)
 from gpusim.engine.pages.prefetchers import launched
 from gpusim.engine.pages.service import serve
 from gpusim.engine.pages.thrashing import unpin
@@ -149,6 +162,7 @@ def start(M: DriverState, P: Paging, q: int) -> None:
         n.passes, v.with_throttled = n.passes + 1, 0
         s.now += gpu.pass_ns
     send(F, s.batch_count if s.replay_policy == PER_BATCH_FLUSH else len(F.buffer) - F.state[0].buffered)
+    gpu.into, gpu.out, gpu.begun = 0.0, 0.0, 0  # what the driver has copied ahead meanwhile is no part of the batch
     v.stream, v.next, v.fetched, v.noted = q, 0, min(F.state[0].buffered, s.batch_count), s.logged
     v.unique = fetch(M, F)
     v.begin, v.engaged, v.throttled = s.now, gpu.engaged, n.throttled
@@ -165,10 +179,13 @@ def serve_blocks(M: DriverState, P: Paging) -> None:
     more = True
     while v.next < v.unique and more:
         b = (F.batch[v.next] >> 1) >> s.block_shift
+        if is_held(M, b, p):
+            v.phase, v.at = HELD_UP, max(s.now, M.gpus[M.blocks[b].served_by].replays_at) + 1.0
+            return
         v.next = collect(M, F, v.next, v.unique)
         if not none(W, scratch(M, FAULTED)):
             s.now += gpu.block
-            M.blocks[b].served = M.counts[p].replays + 1
+            M.blocks[b].served, M.blocks[b].served_by = M.counts[p].replays + 1, p
             s.now += serve(M, p, b, scratch(M, WRITES))
             begin_copies(M, p)
             if s.failed:
@@ -183,11 +200,18 @@ def serve_blocks(M: DriverState, P: Paging) -> None:
                 M.counts[g].copy_wait += M.gpus[g].copied - v.over
                 v.over = M.gpus[g].copied
     v.copied = gpu.copied
-    if P.pager[0].flows and gpu.into + gpu.out > 0.0:
+    if P.pager[0].flows and gpu.begun and gpu.into + gpu.out > 0.0:
         v.phase, v.at = COPIES, gpu.first_copy
     else:
         v.phase, v.at = SERVES, moment_of_replay(M, P)
-    gpu.begun = 0
+    gpu.replays_at = moment_of_replay(M, P)
+
+
+@kernel
+def is_held(M: DriverState, b: int, p: int) -> bool:
+    """Another GPU has a block whose service it has not replayed yet: its lock is held until then, or warps would starve."""
+    x = M.blocks[b]
+    return bool(x.served_by != p and x.served_by > 0 and x.served == M.counts[x.served_by].replays + 1)
 
 
 @kernel
@@ -220,7 +244,7 @@ def copied(M: DriverState, P: Paging) -> None:
             M.gpus[v.gpu].copied = M.state[0].now
             M.counts[v.gpu].copy_wait += max(M.state[0].now - v.over, 0.0)
             v.over = max(v.over, M.state[0].now)
-        v.at = moment_of_replay(M, P)
+        v.at = M.gpus[v.gpu].replays_at = moment_of_replay(M, P)
 
 
 @outlined
@@ -228,15 +252,17 @@ def due(M: DriverState, P: Paging) -> None:
     """The driver goes on, now: the copies of its batch begin to flow, or all is done and the warps go on."""
     s, v = M.state[0], P.server[0]
     gpu = M.gpus[v.gpu]
+    if v.phase == HELD_UP:
+        serve_blocks(M, P)
+        return
     if v.phase == COPIES:
         v.phase, v.at = SERVES, FOREVER
         v.flying = (gpu.into > 0.0) + (gpu.out > 0.0)
         lasts = max(v.copied - gpu.first_copy, 1.0)
         P.pager[0].into, P.pager[0].out, P.pager[0].lasts = gpu.into, gpu.out, lasts
-        gpu.into, gpu.out = 0.0, 0.0
         return
     n, F, q, now = M.counts[v.gpu], front_at(P.fronts[v.stream]), v.stream, s.now
-    gpu.into, gpu.out = 0.0, 0.0
+    gpu.into, gpu.out, gpu.begun = 0.0, 0.0, 0
     again, whole = replays(M, P), v.next == v.unique
     v.phase, v.at = AT_REST if whole else HALF, FOREVER
     if whole:

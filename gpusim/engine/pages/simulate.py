@@ -161,6 +161,8 @@ class _AtWork:
 
     def _host(self, step: Any) -> None:
         M = self.M
+        if isinstance(step, Wait):
+            return
         if isinstance(step, Start):
             M.state["now"] = math.ceil(M.state["now"][0] - SAME_INSTANT)  # what is timed begins at a tick
             self.earlier = begin(M)
@@ -226,7 +228,7 @@ def first_run(arrays: Sequence[Array], program: Steps, platform: Platform, gpus:
     M.state["observes"] = M.state["watches"] = 1
     M = prefetchers.choose(M, "block")
     for step in program:
-        if not isinstance(step, Start):
+        if not isinstance(step, Start | Wait):
             M = make_room(M)
             run(M, step, spans, platform, [])
     return sorted_runs(M)
@@ -236,8 +238,6 @@ def run(M: DriverState, step: Any, spans: dict[str, Span], platform: Platform, t
     known(M, step)
     if isinstance(step, Kernel):
         return launch(M, step, spans, platform)
-    if isinstance(step, Wait):
-        return 0
     span = find(step.array, spans, title(step))
     if isinstance(step, HostTouch | Prefetch):
         first, outer = pages(span, step.first, step.count, platform, title(step))
@@ -305,8 +305,6 @@ def known(M: DriverState, step: Any) -> None:
 def title(step: Any) -> str:
     if isinstance(step, Kernel):
         return step.name
-    if isinstance(step, Wait):
-        return "wait"
     if isinstance(step, HostTouch):
         return f"host {'writes' if step.write else 'reads'} {step.array}"
     if isinstance(step, Prefetch | Discard):
