@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from plain_python import interpreted
-from unified_by_hand import BLOCK, LINK, TINY
+from unified_by_hand import BLOCK, LINK, TINY, in_turn
 
 from gpusim.engine.pages.driver_tables import (
     ATS,

@@ -74,8 +74,8 @@ class OnIslands:
         return float(max([at, *(int(run.simulation.island.hosts[0]["time"]) for run in self.runs if run.begins)]))
 
 
-    def result(self, place: int) -> tuple[float, float, Any]:
-        """(start, end, COUNT[P]) of the kernel there; NEVER where it has not begun, or not ended."""
+    def result(self, place: int) -> tuple[float, float, float, Any]:
+        """(start, end, for how long it stood, COUNT[P]) of the kernel there; NEVER where it has not begun, or not ended."""
         return self.of[place].result(place)
 
 
@@ -120,10 +120,10 @@ class _OnIsland:
                     return False
         return not pager[0]["failed"]
 
-    def result(self, place: int) -> tuple[float, float, Any]:
-        """(start, end, COUNT[P]) of the kernel there."""
+    def result(self, place: int) -> tuple[float, float, float, Any]:
+        """(start, end, for how long it stood, COUNT[P]) of the kernel there."""
         o, island = self.operator[place], self.simulation.island
-        return float(island.began[o]), float(island.ended[o]), self.paged.of(o)
+        return float(island.began[o]), float(island.ended[o]), float(island.stalled[o]), self.paged.of(o)
 
 
 def _events(steps: Sequence[Any], places: Sequence[int]) -> list[int]:

@@ -38,7 +38,6 @@ class Recorded:
     earlier: Any
     began: float
     logged_before: int
-    stalled: Any
     reason: str = ""
     where: str = "device"
 
@@ -89,12 +88,13 @@ def replay(
     attach(simulation, paged, stops=timeline.every)
     simulation.paging = watched = _Watched(M, prepared, timeline, platform)
     simulation.advance(state.NEVER)
-    found = Recorded([], earlier, 0.0, logged, simulation.island.stalled)
+    found = Recorded([], earlier, 0.0, logged)
     island, names = simulation.island, work.trace.op_names
     for op in range(work.trace.ops):
         if island.began[op] < state.NEVER:
             name, end = names[work.trace.op[op]], min(int(island.ended[op]), simulation.now)
-            found.steps.append(StepResult(name, float(island.began[op]), float(end), paged.of(op)))
+            began, stalled = float(island.began[op]), float(island.stalled[op])
+            found.steps.append(StepResult(name, began, float(end), paged.of(op), 1, stalled))
     if simulation.reason == state.PAGED:
         name = found.steps[-1].name if found.steps else program.name
         found.reason = f"{name}: {watched.full or 'GPU memory is full and may not be evicted'}"

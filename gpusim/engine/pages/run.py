@@ -37,6 +37,7 @@ def simulate_unified(
     capacity_bytes: int | None = None,
     place: Any = "pytorch",
     share: Any = sharing.WORDS,
+    active_thread_percentage: int = 100,
     seed: int = 0,
     log: bool = False,
 ) -> Result:
@@ -45,6 +46,7 @@ def simulate_unified(
     capacity_bytes  GPU memory for managed pages; None: what the profile's device leaves
     place           the allocator of a recorded program
     share           what the activities of a recorded program share, words of `gpusim.machine.sharing`
+    active_thread_percentage  of the multiprocessors, what its kernels may use together
 
     Memory that is full and may not be evicted is a result, not an error.  Raises UvmError, ProfileError, PolicyError.
     """
@@ -54,7 +56,7 @@ def simulate_unified(
     platform = platforms.of(profile, min(max(available, BLOCK_BYTES), 2 * program.footprint))
     options = {"evict": settings.evict, "prefetcher": settings.prefetch, "seed": seed + 1, "log": EVENTS if log else 0}
     if isinstance(source, Workload):
-        how = {"place": place, "share": share, "seed": seed}
+        how = {"place": place, "share": share, "active_thread_percentage": active_thread_percentage, "seed": seed}
         return _of_recorded(source, profile, program, platform, settings, available, options, how)
     timeline = Timeline(len(program.steps))
     ran = simulate_uvm(program.arrays, program.steps, platform, settings.parameters, watch=timeline.watch, **options)
@@ -85,11 +87,11 @@ def _of_recorded(
         M.log[:events], events, told, page_tables.entries(M), found.reason, found.began, found.logged_before, found.where,
     )  # fmt: skip
     pairs = list(zip(_kernels_of(work), ran.steps, strict=False))
-    numbers = metrics(program, ran, known(work)) | _of_island(simulation, found, pairs) | _peaks(timeline)
+    numbers = metrics(program, ran, known(work)) | _of_island(simulation, pairs) | _peaks(timeline)
     numbers["stall_ns"] = sum(ns for name, ns in numbers.items() if name.startswith("stall_") and name != "stall_ns")
     kept = None
     if options["log"]:
-        waited = step_columns.waits(pairs, found.stalled) | step_columns.before(simulation.log(), work.trace.ops)
+        waited = step_columns.waits(pairs) | step_columns.before(simulation.log(), work.trace.ops)
         kept = {name: ran.log[name].copy() for name in ran.log.dtype.names}
         kept |= step_columns.columns(pairs, ran.began, waited, numbers)
     said = _spec(work, profile, program, ran, settings, available, how["seed"], bool(options["log"]))
@@ -102,11 +104,11 @@ def _kernels_of(work: Workload) -> list[Step]:
     return [Kernel(t.op_names[name], [], (1, 1), operator=op) for op, name in enumerate(t.op)]
 
 
-def _of_island(simulation: Simulation, found: recorded.Recorded, pairs: step_columns.Pairs) -> dict[str, int | float]:
+def _of_island(simulation: Simulation, pairs: step_columns.Pairs) -> dict[str, int | float]:
     """What the island counted: the time, what kernels waited for before they began, and inside."""
     mine = outcome.metrics(simulation)
     names = ("makespan_ns", "compute_busy_ns", "compute_idle_share", *(f"stall_{cause}_ns" for cause in BEFORE))
-    waited = {cause: round(sum(ns)) for cause, ns in step_columns.waits(pairs, found.stalled).items() if cause != "host"}
+    waited = {cause: round(sum(ns)) for cause, ns in step_columns.waits(pairs).items() if cause != "host"}
     return {name: mine[name] for name in names if name in mine} | {f"stall_{c}_ns": max(ns, 0) for c, ns in waited.items()}
 
 

@@ -49,6 +49,8 @@ class StepResult:
     start: float
     end: float
     counts: Any
+    gpu: int = 0         # of a kernel
+    stalled: float = 0.0  # ns for which its warps stood
 
     @property
     def ns(self) -> float:
@@ -186,12 +188,12 @@ class _AtWork:
         now = self.islands.run(first, outer, float(M.state["now"][0]))
         M.state["now"] = now
         for place in range(first, outer):
-            kernel, (start, end, counts) = self.program[place], self.islands.result(place)
+            kernel, (start, end, stalled, counts) = self.program[place], self.islands.result(place)
             if start < NEVER:
                 if not kernel.accesses:
                     counts["busy"][kernel.gpu] = kernel.ns or 0.0
                     M.counts["busy"][kernel.gpu] += kernel.ns or 0.0
-                self.steps.append(StepResult(title(kernel), start, min(end, now), counts))
+                self.steps.append(StepResult(title(kernel), start, min(end, now), counts, kernel.gpu, stalled))
                 if end == NEVER and M.state["failed"][0]:
                     self._fails(kernel)
 

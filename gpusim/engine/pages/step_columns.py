@@ -19,20 +19,15 @@ BEFORE = ("launch", "alloc", "sync", "event", "sms", "copy_engine")  # what a ke
 Pairs = Sequence[tuple[Step, StepResult]]
 
 
-def waits(pairs: Pairs, stalled: Any = None) -> dict[str, list[float]]:
-    """By cause what each step waited for, ns: the driver, copies of pages, remote memory, its own moves of pages, the CPU.
-
-    stalled: of each operator of a recorded program, ns for which it stood; without it a kernel stands when it does not work
-    """
+def waits(pairs: Pairs) -> dict[str, list[float]]:
+    """By cause what each step waited for, ns: the driver, copies of pages, remote memory, its own moves of pages, the CPU."""
     found: dict[str, list[float]] = {cause: [0.0] * len(pairs) for cause in STALLS if cause not in BEFORE}
     for i, (step, result) in enumerate(pairs):
         counts = result.counts[GPU]
         if isinstance(step, Kernel):
-            copies, remote = float(counts["copy_wait"]), float(counts["lagged"])
-            found["remote"][i] = remote
-            stood = result.ns - float(counts["busy"]) - remote if stalled is None else float(stalled[step.operator])
-            found["migration"][i] = copies if stalled is None else min(copies, stood)
-            found["fault"][i] = stood - found["migration"][i]
+            found["remote"][i] = float(counts["lagged"])
+            found["migration"][i] = min(float(counts["copy_wait"]), result.stalled)
+            found["fault"][i] = result.stalled - found["migration"][i]
         else:
             found["explicit" if isinstance(step, Prefetch) else "host"][i] = result.ns
     return found
