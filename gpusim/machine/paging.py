@@ -48,6 +48,8 @@ class Paging:
     """Pages of a uTLB that may be waited for at once."""
     fault_buffer: Count | None = None
     """Entries of the buffer from which the driver fetches faults."""
+    fault_interval: Time | None = None
+    """From a fault that a uTLB reports to its next."""
 
     service_pass: Time | None = None
     """The driver's work on an interrupt: top and bottom half, before the first batch."""
@@ -90,6 +92,10 @@ class Paging:
     """Kernels that read host memory where it is, in lines of 128 bytes and wider."""
     remote_sector_rate: Rate | None = None
     """The same, in lone sectors of 32 bytes."""
+    remote_store: Time | None = None
+    """What a store to host memory takes beside its bytes where it fills no line of 128: lines that are filled take no longer."""
+    scattered_rate: Rate | None = None
+    """Kernels that touch sectors of 32 bytes in the device's memory, each in another page; of bytes in these sectors."""
 
     parameters: Parameters | None = None
     """Module parameters of nvidia-uvm on this machine, by the driver's names; those of an experiment come before."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from gpusim.base.yaml import values
 from gpusim.base.yaml.find import find, folders
-from gpusim.machine import variant
+from gpusim.machine import loads, streaming, variant
 from gpusim.machine.paging import Paging
 from gpusim.machine.profile import Profile, load_file
 from gpusim.machine.quantity import Time
@@ -39,6 +39,7 @@ class DriverWork:
     first_fault: float = 0.0 # once in a process
     cpu_fault: float = 5000.0
     cpu_page: float = 400.0  # a page that the CPU touches first: allocation, zeroing
+    fault_interval: float = 0.0  # of the GPU: from a uTLB's fault to its next; 0: all at once
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class HostLink:
     out_rate: float
     remote_rate: float          # of kernels that read host memory, in lines of 128 bytes ...
     remote_request: float = 0.0 # ... and ns that each request costs beside
+    remote_store: float = 0.0   # ns beside of a store that fills no line
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,10 @@ class Platform:
     host_memory: int = 0       # bytes; 0: as much as is needed
     gap: float = 0.0           # ns between two kernels of a stream
     submit: float = 0.0        # ns of the host for a launch: kernels of a loop come no faster
+    turn: float = 0.0          # ns from a load of a thread to its next in a loop; 0: any number of threads fills the memory
+    scattered_rate: float = 0.0  # bytes/s of sectors that lie in a page each; 0: as all others
+    fp32: float = 0.0          # flop/s of a kernel that computes
+    l2: int = 0
     unified: bool = False      # one memory for both: nothing migrates (Jetson)
     parameters: Mapping[str, int | str] = field(default_factory=dict)  # of the driver, as the profile sets them
 
@@ -141,6 +147,9 @@ def numbers(profile: Profile) -> dict[str, Number]:
         elif name == "remote_sector_rate":
             value *= found["remote_rate"].value / theirs["remote_rate"].value
             rule = f"the share of remote_rate of {near.name}"
+        elif name == "scattered_rate":
+            value *= profile.memory.bandwidth.value / near.memory.bandwidth.value
+            rule = f"the share of the memory's nominal rate of {near.name}"
         elif name in ON_CPU:
             value, rule = value / speed, f"as {near.name}, by the speed of a CPU with such a link"
         found.setdefault(name, Number(value, "estimated", rule))
@@ -181,10 +190,14 @@ def of(profile: Profile, memory: int | None = None) -> Platform:
         host_memory=profile.host.capacity.value,
         gap=profile.launch.gap.value,
         submit=profile.launch.submit.value,
-        link=HostLink(v["start_h2d"], v["rate_h2d"], v["start_d2h"], v["rate_d2h"], 1e9 / byte, sector - 32 * byte),
+        turn=loads.memory_latency(profile) + loads.LOOP / profile.gpu.boost_clock.value * 1e9,
+        scattered_rate=v["scattered_rate"],
+        fp32=streaming.multiply_adds(profile) if "fp32" in profile.gpu.peak or profile.gpu.fma else 0.0,
+        l2=int(profile.gpu.l2.value),
+        link=HostLink(v["start_h2d"], v["rate_h2d"], v["start_d2h"], v["rate_d2h"], 1e9 / byte, sector - 32 * byte, v["remote_store"]),
         work=DriverWork(
             v["service_pass"], v["batch"], v["fault"], v["block"], v["first_touch"], v["setup"], v["page"], v["chunk"],
-            v["run"], v["replay"], v["first_fault"], v["cpu_fault"], v["cpu_page"],
+            v["run"], v["replay"], v["first_fault"], v["cpu_fault"], v["cpu_page"], v["fault_interval"],
         ),
         warps=int(v["warps"]),
         blocks=int(v["thread_blocks"]),

@@ -11,7 +11,7 @@ from gpusim.engine.pages.copies import begin_copies, wait_for_copies
 from gpusim.engine.pages.counters import attend
 from gpusim.engine.pages.driver_tables import DONE, FAULTED, WRITES, DriverState, scratch
 from gpusim.engine.pages.events import note_batch, note_end
-from gpusim.engine.pages.fault_replay import replay, send
+from gpusim.engine.pages.fault_replay import replay, reported, send
 from gpusim.engine.pages.frontend import Front, advance, mapped, next_block
 from gpusim.engine.pages.prefetchers import launched
 from gpusim.engine.pages.service import serve
@@ -146,7 +146,10 @@ def run_kernel(M: DriverState, F: Front, A: Any, shapes: Any, tables: Any) -> in
             n.passes, with_throttled = n.passes + 1, 0
             s.now += gpu.pass_ns
         flush = s.replay_policy == PER_BATCH_FLUSH
-        send(F, s.batch_count if flush else len(F.buffer) - f.buffered)
+        if flush:
+            send(F, s.batch_count, reported(M, p, in_pass == 0))
+        else:
+            send(F, len(F.buffer) - f.buffered, len(F.buffer))
         fetched = min(f.buffered, s.batch_count)
         noted = s.logged
         unique = fetch(M, F)

@@ -158,6 +158,7 @@ def _gpus(platform: Platform, gpus: int, each: int) -> Any:
         x["out_start"], x["out_byte"] = link.out_start, 1e9 / link.out_rate
         x["zero_byte"] = 1e9 / platform.hbm
         x["remote_byte"], x["remote_request"] = 1e9 / link.remote_rate, link.remote_request
+        x["remote_store"], x["store_byte"] = link.remote_store, 1e9 / min(link.remote_rate, link.out_rate)
         x["cpu_byte"] = 1e9 / platform.cpu_rate
         x["coherent"] = platform.coherent
         x["peer_byte"] = 1e9 / platform.peer_rate if platform.peer_rate else 0.0

@@ -20,6 +20,7 @@ from gpusim.engine.pages.frontend import Front
 from gpusim.engine.pages.hints import advise
 from gpusim.engine.pages.memory import build, front, resident_bytes
 from gpusim.engine.pages.sweep import sweeps
+from gpusim.engine.pages.unfaulted import kernel_ns, resident_blocks
 from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError, resolve
 from gpusim.machine.platforms import Platform
 from gpusim.programs.managed.layout import Span, lay_out
@@ -34,7 +35,6 @@ from gpusim.programs.managed.steps import (
     Prefetch,
     Start,
     Steps,
-    moved_bytes,
 )
 from gpusim.results.fault_picture import Picture
 
@@ -263,14 +263,13 @@ def launch(M: DriverState, F: Front, kernel: Kernel, spans: Mapping[str, Span], 
     steps = kernel.steps[0] * kernel.steps[1]
     ns = kernel.ns
     if ns is None:
-        ns = max(moved_bytes(kernel.accesses, kernel) / platform.hbm * 1e9 + platform.gap, platform.submit)
+        ns = kernel_ns(kernel, platform, {name: span.bytes for name, span in spans.items()})
     s["ns"] = ns / (ctas * warps * steps * len(A))
     f = F.state[0]
     f["processor"], f["warps"], f["ctas"], f["next_cta"] = kernel.gpu, warps, ctas, 0
     f["grid_x"] = kernel.grid[0]
     f["threads"], f["steps"], f["accesses"] = threads, steps, len(A)
-    resident = min(platform.warps // warps, platform.blocks) * platform.sms_per_utlb
-    f["slots"] = resident * warps
+    f["slots"] = resident_blocks(kernel, platform) * platform.sms_per_utlb * warps
     f["sweeps"] = sweeps(kernel) and not M.state["watches"][0] and not (A["base"] % A["bytes"]).any()
     return int(run_kernel(M, F, A, shape, tables))
 

@@ -14,6 +14,8 @@ import numpy.typing as npt
 from gpusim.machine.driver_parameters import BLOCK_BYTES
 from gpusim.programs.managed.pattern import LANES, SECTOR
 
+PAGE = 4096  # beyond which two accesses have no row of DRAM and no entry of a TLB in common
+
 
 @dataclass(frozen=True)
 class Array:
@@ -57,6 +59,7 @@ class Kernel:
     gpu: int = 1
     where: str = field(default="", compare=False)  # "file:line" of a program that was read
     operator: int = field(default=-1, compare=False)  # of the trace that the program was made from
+    flops: float = 0.0               # of fp32, where its accesses are not all that takes time
 
 
 @dataclass(frozen=True)
@@ -161,6 +164,22 @@ def moved_bytes(accesses: Sequence[Access], kernel: Kernel) -> float:
     threads = kernel.grid[0] * kernel.grid[1] * kernel.block[0] * kernel.block[1]
     lanes = min(LANES, kernel.block[0])
     return sum(_bytes_each(a, lanes) for a in accesses) * threads * kernel.steps[0] * kernel.steps[1]
+
+
+def scattered_sectors(accesses: Sequence[Access], kernel: Kernel) -> float:
+    """Sectors that the kernel's threads touch in another page than the thread beside them does."""
+    threads = kernel.grid[0] * kernel.grid[1] * kernel.block[0] * kernel.block[1]
+    return sum(_alone(a) * -(-a.bytes // SECTOR) for a in accesses) * threads * kernel.steps[0] * kernel.steps[1]
+
+
+def _alone(a: Access) -> float:
+    """Share of the threads whose access lies a page or more away from the one of the thread before."""
+    if a.index is not None:
+        if not a.index.size:
+            return 0.0
+        away = np.abs(np.diff(a.index, prepend=-PAGE)) * a.bytes >= PAGE
+        return float(np.mean(away & (a.index >= 0)))
+    return float(a.random is not None or abs(a.tx) * a.bytes >= PAGE)
 
 
 def _bytes_each(a: Access, lanes: int) -> float:
