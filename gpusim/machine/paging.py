@@ -65,6 +65,8 @@ class Paging:
     """After it, until the GPU has page tables for the block; the driver serves other blocks meanwhile."""
     page: Time | None = None
     """A page that moves: unmapped here, mapped there."""
+    page_out: Time | None = None
+    """The same of a page that is evicted."""
     chunk: Time | None = None
     """A physically contiguous piece of host memory that moves in part or as a whole: unmapped, found for the GPU."""
     run: Time | None = None
@@ -93,7 +95,7 @@ class Paging:
     remote_sector_rate: Rate | None = None
     """The same, in lone sectors of 32 bytes."""
     remote_store: Time | None = None
-    """What a store to host memory takes beside its bytes where it fills no line of 128: lines that are filled take no longer."""
+    """What a store to host memory takes beside its bytes, where it fills no line of 128."""
     scattered_rate: Rate | None = None
     """Kernels that touch sectors of 32 bytes in the device's memory, each in another page; of bytes in these sectors."""
 

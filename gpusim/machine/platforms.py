@@ -32,7 +32,8 @@ class DriverWork:
     block: float = 0.0       # a block served
     first_touch: float = 0.0 # a GPU's first page of a block ...
     setup: float = 0.0       # ... and until the GPU has page tables for it, while the driver goes on
-    page: float = 0.0        # a page moved: unmapping, page tables
+    page: float = 0.0        # a page moved: unmapping, page tables ...
+    page_out: float | None = None  # ... one that is evicted; None: as one that comes
     chunk: float = 0.0       # a contiguous piece of host memory in it: unmapping, DMA mapping
     run: float = 0.0         # each run of adjacent pages beyond the first
     replay: float = 2000.0
@@ -103,7 +104,8 @@ RESIDENT = {
 CPU_SPEED = {"PCIe 4.0": 1.5, "PCIe 5.0": 2.2, "PCIe 6.0": 2.2, "NVLink-C2C": 1.5}
 # The CPU's work: a faster one does it faster.
 ON_CPU = {
-    "service_pass", "batch", "fault", "block", "first_touch", "page", "chunk", "run", "first_fault", "cpu_fault", "cpu_page",
+    "service_pass", "batch", "fault", "block", "first_touch", "page", "page_out", "chunk", "run", "first_fault", "cpu_fault",
+    "cpu_page",
 }  # fmt: skip
 ON_GPU = {"replay", "start_h2d", "start_d2h"}
 # Rates that are a share of the link's.
@@ -192,12 +194,14 @@ def of(profile: Profile, memory: int | None = None) -> Platform:
         submit=profile.launch.submit.value,
         turn=loads.memory_latency(profile) + loads.LOOP / profile.gpu.boost_clock.value * 1e9,
         scattered_rate=v["scattered_rate"],
-        fp32=streaming.multiply_adds(profile) if "fp32" in profile.gpu.peak or profile.gpu.fma else 0.0,
+        fp32=streaming.multiply_adds(profile) if profile.gpu.fma or "fp32" in profile.gpu.peak else 0.0,
         l2=int(profile.gpu.l2.value),
-        link=HostLink(v["start_h2d"], v["rate_h2d"], v["start_d2h"], v["rate_d2h"], 1e9 / byte, sector - 32 * byte, v["remote_store"]),
+        link=HostLink(
+            v["start_h2d"], v["rate_h2d"], v["start_d2h"], v["rate_d2h"], 1e9 / byte, sector - 32 * byte, v["remote_store"],
+        ),
         work=DriverWork(
-            v["service_pass"], v["batch"], v["fault"], v["block"], v["first_touch"], v["setup"], v["page"], v["chunk"],
-            v["run"], v["replay"], v["first_fault"], v["cpu_fault"], v["cpu_page"], v["fault_interval"],
+            v["service_pass"], v["batch"], v["fault"], v["block"], v["first_touch"], v["setup"], v["page"], v["page_out"],
+            v["chunk"], v["run"], v["replay"], v["first_fault"], v["cpu_fault"], v["cpu_page"], v["fault_interval"],
         ),
         warps=int(v["warps"]),
         blocks=int(v["thread_blocks"]),

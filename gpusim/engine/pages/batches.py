@@ -14,6 +14,7 @@ from gpusim.engine.pages.events import note_batch, note_end
 from gpusim.engine.pages.fault_replay import replay, reported, send
 from gpusim.engine.pages.frontend import Front, advance, mapped, next_block
 from gpusim.engine.pages.prefetchers import launched
+from gpusim.engine.pages.remapping import map_evicted
 from gpusim.engine.pages.service import serve
 from gpusim.engine.pages.thrashing import unpin
 
@@ -120,10 +121,22 @@ def proceed(M: DriverState, F: Front, A: Any, shape: Any, tables: Any) -> None:
 def again(M: DriverState, F: Front, A: Any, shape: Any, tables: Any) -> None:
     """A replay, and what the warps issue after it."""
     p = F.state[0].processor
+    map_evicted(M)
     M.counts[p].replays += 1
     M.state[0].now += M.gpus[p].replay
     replay(M, F, A)
     proceed(M, F, A, shape, tables)
+
+
+@kernel
+def wait_for_driver(M: DriverState, p: int) -> None:
+    """One thread of the driver serves notices and faults: faults wait until no notice is left (uvm_service_access_counters)."""
+    s = M.state[0]
+    while s.notices > 0:
+        s.now = max(s.now, s.notice_due)
+        attend(M, p)
+    s.now = max(s.now, s.driver_free)
+    map_evicted(M)
 
 
 @entry()
@@ -133,6 +146,8 @@ def run_kernel(M: DriverState, F: Front, A: Any, shapes: Any, tables: Any) -> in
     p = f.processor
     n, gpu = M.counts[p], M.gpus[p]
     unpin(M)
+    if s.now >= s.driver_free:
+        map_evicted(M)
     if s.announces:
         launched(M, p)
     slots = f.slots // f.warps
@@ -142,6 +157,7 @@ def run_kernel(M: DriverState, F: Front, A: Any, shapes: Any, tables: Any) -> in
     proceed(M, F, A, shape, tables)
     in_pass, with_throttled = 0, 0
     while f.outstanding > 0 or f.buffered > 0:
+        wait_for_driver(M, p)
         if in_pass == 0:
             n.passes, with_throttled = n.passes + 1, 0
             s.now += gpu.pass_ns
@@ -187,7 +203,8 @@ def run_kernel(M: DriverState, F: Front, A: Any, shapes: Any, tables: Any) -> in
             s.now = max(s.now, s.wake)
             in_pass = 0
     ended = s.now
-    while s.notices > 0:
+    if s.notices > 0:  # one more; what is left then waits for the next kernel
+        s.now = max(s.now, s.notice_due)
         attend(M, p)
     s.now = ended  # the driver is late; the kernel is not
     return DONE

@@ -117,6 +117,7 @@ def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Ma
         state=state,
         watched=table(n * PAGES, PAGE),
         counters=table(processors * n, COUNTER_REGISTER).reshape(processors, n),
+        deferred=np.zeros(n, np.int64),
         notices=np.zeros(n, np.int64),
         ranges=table(len(arrays), RANGE),
         sizes=np.zeros((processors, parameters["uvm_perf_fault_batch_count"] + 1), np.int64),
@@ -152,6 +153,7 @@ def _gpus(platform: Platform, gpus: int, each: int) -> Any:
         x["oldest"][FREE], x["newest"][FREE], x["length"][FREE] = (g - 1) * each, g * each - 1, each
         for cost in fields(work):
             x["pass_ns" if cost.name == "interrupt" else cost.name] = getattr(work, cost.name)
+        x["page_out"] = work.page if work.page_out is None else work.page_out
         x["oldest_piece"] = x["newest_piece"] = NONE
         x["room"] = [g * each] * 2
         x["in_start"], x["in_byte"] = link.in_start, 1e9 / link.in_rate
