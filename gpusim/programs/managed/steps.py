@@ -167,19 +167,21 @@ def moved_bytes(accesses: Sequence[Access], kernel: Kernel) -> float:
 
 
 def scattered_sectors(accesses: Sequence[Access], kernel: Kernel) -> float:
-    """Sectors that the kernel's threads touch in another page than the thread beside them does."""
+    """Sectors that lie in another page than what the thread beside touches, and than what the same thread touched before."""
     threads = kernel.grid[0] * kernel.grid[1] * kernel.block[0] * kernel.block[1]
-    return sum(_alone(a) * -(-a.bytes // SECTOR) for a in accesses) * threads * kernel.steps[0] * kernel.steps[1]
+    loops = kernel.steps[0] > 1
+    return sum(_alone(a, loops) * -(-a.bytes // SECTOR) for a in accesses) * threads * kernel.steps[0] * kernel.steps[1]
 
 
-def _alone(a: Access) -> float:
+def _alone(a: Access, loops: bool) -> float:
     """Share of the threads whose access lies a page or more away from the one of the thread before."""
     if a.index is not None:
         if not a.index.size:
             return 0.0
         away = np.abs(np.diff(a.index, prepend=-PAGE)) * a.bytes >= PAGE
         return float(np.mean(away & (a.index >= 0)))
-    return float(a.random is not None or abs(a.tx) * a.bytes >= PAGE)
+    steps_on = not loops or abs(a.inner) * a.bytes >= PAGE
+    return float(a.random is not None or (abs(a.tx) * a.bytes >= PAGE and steps_on))
 
 
 def _bytes_each(a: Access, lanes: int) -> float:
