@@ -53,6 +53,7 @@ BLOCK = record(
      ("seen", i8),                           # GPUs, as bits, that have had a page of it
      ("last_event", f8), ("last_processor", i8), ("tracked", i8), ("resets", i8), ("rivals", i8),  # thrashing
      ("uses", i8), ("run", i8),  # by kernels so far; the run of `foresight` that this is in
+     ("evicted_from", i8),  # GPUs, as bits, that may map what left them, when the work queue comes to it (remapping.py)
      ("queued", i8), ("expected", i8)]  # in the queue of `ahead`; the prediction that has it
 )  # fmt: skip
 ROOT = record(
@@ -68,9 +69,9 @@ GPU = record(
      ("system_pages", i8),             # of system memory, in root chunks of the list HELD
      # ns, and ns per byte
      ("pass_ns", f8), ("batch", f8), ("fault", f8), ("block", f8), ("first_touch", f8), ("setup", f8), ("page", f8),
-     ("chunk", f8), ("run", f8), ("replay", f8), ("first_fault", f8),
+     ("page_out", f8), ("chunk", f8), ("run", f8), ("replay", f8), ("first_fault", f8), ("fault_interval", f8),
      ("in_start", f8), ("in_byte", f8), ("out_start", f8), ("out_byte", f8), ("zero_byte", f8),
-     ("remote_byte", f8), ("remote_request", f8),
+     ("remote_byte", f8), ("remote_request", f8), ("remote_store", f8), ("store_byte", f8),
      ("cpu_fault", f8), ("cpu_page", f8), ("cpu_byte", f8),
      ("engaged", f8),  # how long the copy engine has worked for faults
      ("copied", f8), ("queued", f8), ("setting_up", f8),  # when all copies are over; of the service that runs
@@ -101,7 +102,8 @@ STATE = record(
      ("page_bytes", i8), ("page_shift", i8), ("per_block", i8), ("block_shift", i8), ("big", i8),
      ("prefetch_enable", i8), ("threshold", i8), ("min_faults", i8),
      ("unified", i8), ("ats_mode", i8), ("hmm_off", i8), ("counters", i8), ("counter_threshold", i8), ("counter_batch", i8),
-     ("map_evicted", i8), ("notices", i8), ("notice_due", f8), ("driver_free", f8),
+     ("map_evicted", i8), ("deferred", i8), ("notices", i8), ("notices_head", i8), ("notices_fetched", i8),
+     ("notice_due", f8), ("driver_free", f8),
      ("batch_count", i8), ("replay_policy", i8), ("max_batches", i8), ("max_throttled", i8), ("force_sysmem", i8),
      ("host_chunks", i8),  # sizes of host memory that are tried, as a mask
      ("oversubscription", i8),
@@ -167,7 +169,8 @@ class DriverState(NamedTuple):
     state: Annotated[Any, STATE, 1]
     watched: Annotated[Any, PAGE, "pages"]
     counters: Annotated[Any, COUNTER_REGISTER, "P", "B"]
-    notices: Annotated[Any, i8, "B"]          # blocks whose counters have told the driver, the oldest first
+    deferred: Annotated[Any, i8, "B"]         # evicted blocks that the work queue has to map remotely
+    notices: Annotated[Any, i8, "B"]          # ring of blocks whose counters have told the driver, the oldest first
     ranges: Annotated[Any, RANGE, "arrays"]
     sizes: Annotated[Any, i8, "P", "batch_count + 1"]  # batches by the faults that were fetched
     log: Annotated[Any, LOG, "log"]

@@ -19,7 +19,7 @@ from gpusim.engine.pages.counters import count
 from gpusim.engine.pages.driver_tables import CPU, DIRTY, MAPPED, NONE, PREFETCHED, RESIDENT, WRITABLE, DriverState, row, shared
 from gpusim.engine.pages.follow import follow
 from gpusim.engine.pages.sweep import sweep
-from gpusim.programs.managed.pattern import LANES, SECTOR, requests, segment
+from gpusim.programs.managed.pattern import LANES, LINE, SECTOR, requests, segment
 
 SLOT = record(
     [("bx", i8), ("by", i8), ("warp", i8), ("step", i8), ("access", i8), ("lane", i8), ("page", i8), ("pending", i8),
@@ -82,14 +82,18 @@ def launch(F: Front, u: int, slot: int, cta: int) -> None:
 
 
 @outlined
-def from_afar(M: DriverState, F: Front, b: int, page: int, sectors: int, lines: int) -> None:
-    """An access went over the link, in a request for each line."""
+def from_afar(M: DriverState, F: Front, b: int, page: int, write: bool, sectors: int, lines: int) -> None:
+    """An access went over the link, in a request for each line; of stores those cost more that do not fill theirs."""
     f, p = F.state[0], F.state[0].processor
     gpu, n_bytes = M.gpus[p], sectors * SECTOR
     M.counts[p].remote_bytes += n_bytes
     M.ranges[M.blocks[b].range].remote_bytes += n_bytes
     if gpu.peer_byte > 0.0 and not M.bits[row(M, CPU, RESIDENT, b), page >> 6] & bit(page):
         f.remote_ns += n_bytes * gpu.peer_byte
+    elif write:
+        f.remote_ns += n_bytes * gpu.store_byte
+        if sectors < lines * (LINE // SECTOR):
+            f.remote_ns += lines * gpu.remote_store
     else:
         f.remote_ns += n_bytes * gpu.remote_byte + lines * gpu.remote_request
     if M.state[0].counters:
@@ -109,7 +113,7 @@ def used(M: DriverState, F: Front, b: int, page: int, write: bool, sectors: int,
         if write:
             W[shared(M, DIRTY, b), w] |= m
     else:
-        from_afar(M, F, b, page, sectors, lines)
+        from_afar(M, F, b, page, write, sectors, lines)
         if write and not W[row(M, CPU, RESIDENT, b), w] & m:  # in another GPU's memory
             W[shared(M, DIRTY, b), w] |= m
     if s.watches:

@@ -16,12 +16,13 @@ from gpusim.engine.pages.frontend import FRONT_END
 from gpusim.engine.pages.memory import front
 from gpusim.engine.pages.paging import ACT, LAUNCH, PAGING, SERVER, Paging
 from gpusim.engine.pages.sweep import sweeps
+from gpusim.engine.pages.unfaulted import kernel_ns, resident_blocks
 from gpusim.engine.state import NEVER, PAGER, WARPS
 from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError
 from gpusim.machine.platforms import Platform
 from gpusim.programs.managed.layout import Span
 from gpusim.programs.managed.pattern import ACCESS, AFFINE, GATHER, LANES, RANDOM, SHAPE
-from gpusim.programs.managed.steps import Kernel, moved_bytes
+from gpusim.programs.managed.steps import Kernel
 
 TIMES = [offset // 8 for kind, offset, *_ in (COUNT.fields or {}).values() if kind == np.float64]  # columns in ns
 
@@ -96,7 +97,7 @@ def launched(operators: Iterable[Sequence[Kernel]], spans: Mapping[str, Span], p
             A, more = compile_accesses(kernel, spans, length)
             reached(M, kernel, spans)
             launches.append(_launch(kernel, A, platform, sum(map(len, accesses))))
-            shapes.append(_shape(kernel, len(A), platform))
+            shapes.append(_shape(kernel, len(A), platform, spans))
             accesses.append(A)
             tables += more
             length += sum(map(len, more))
@@ -113,13 +114,11 @@ def _rows(rows: Sequence[tuple[Any, ...]], kind: Any) -> Any:
     return out
 
 
-def time_of(kernel: Kernel, platform: Platform) -> float:
+def time_of(kernel: Kernel, platform: Platform, spans: Mapping[str, Span]) -> float:
     """ns of the kernel without faults."""
     if kernel.ns is not None:
         return kernel.ns
-    if not kernel.accesses:
-        return 0.0
-    return max(moved_bytes(kernel.accesses, kernel) / platform.hbm * 1e9 + platform.gap, platform.submit)
+    return kernel_ns(kernel, platform, {name: span.bytes for name, span in spans.items()}) if kernel.accesses else 0.0
 
 
 def warps_of(kernel: Kernel, platform: Platform) -> int:
@@ -134,7 +133,7 @@ def warps_of(kernel: Kernel, platform: Platform) -> int:
 
 def _launch(kernel: Kernel, A: Any, platform: Platform, first: int) -> tuple[int, ...]:
     warps = warps_of(kernel, platform)
-    resident = min(platform.warps // warps, platform.blocks) * platform.sms_per_utlb
+    resident = resident_blocks(kernel, platform) * platform.sms_per_utlb
     return (
         first, len(A), warps, kernel.grid[0] * kernel.grid[1], kernel.grid[0], kernel.block[0] * kernel.block[1],
         kernel.steps[0] * kernel.steps[1], resident * warps, sweeps(kernel) and not (A["base"] % A["bytes"]).any(),
@@ -142,9 +141,9 @@ def _launch(kernel: Kernel, A: Any, platform: Platform, first: int) -> tuple[int
     )  # fmt: skip
 
 
-def _shape(kernel: Kernel, accesses: int, platform: Platform) -> tuple[Any, ...]:
+def _shape(kernel: Kernel, accesses: int, platform: Platform, spans: Mapping[str, Span]) -> tuple[Any, ...]:
     each = kernel.grid[0] * kernel.grid[1] * warps_of(kernel, platform) * kernel.steps[0] * kernel.steps[1] * accesses
-    return (*kernel.grid, *kernel.block, *kernel.steps, time_of(kernel, platform) / each)
+    return (*kernel.grid, *kernel.block, *kernel.steps, time_of(kernel, platform, spans) / each)
 
 
 def reached(M: DriverState, kernel: Kernel, spans: Mapping[str, Span]) -> None:

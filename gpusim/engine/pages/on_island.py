@@ -21,6 +21,7 @@ from gpusim.engine.clock.managed import DOOR
 from gpusim.engine.pages.door import door
 from gpusim.engine.pages.driver_tables import DriverState
 from gpusim.engine.pages.launches import Paged, launched, time_of, warps_of
+from gpusim.engine.pages.unfaulted import resident_blocks
 from gpusim.engine.run import tables
 from gpusim.engine.run.side_by_side import SideBySide
 from gpusim.engine.run.simulate import Simulation
@@ -95,7 +96,7 @@ class _OnIsland:
         streams = np.array([numbers[kernel.stream] for kernel in kernels])
         self.paged = Paged(M, platform, launched([[kernel] for kernel in kernels], spans, platform, M), streams, gpu=gpu)
         self.events = _events(steps, self.places)  # of each kernel where it stands among the instructions
-        self.simulation = _simulation(kernels, streams, self.events, platform)
+        self.simulation = _simulation(kernels, streams, self.events, platform, spans)
         self.simulation.paging = self
         attach(self.simulation, self.paged, stops=whole.seen is not None)
         self.begins, self.reported = False, np.zeros(len(kernels), bool)
@@ -135,12 +136,12 @@ def _events(steps: Sequence[Any], places: Sequence[int]) -> list[int]:
     return found
 
 
-def _simulation(kernels: Sequence[Kernel], streams: Any, events: Sequence[int], platform: Platform) -> Simulation:
+def _simulation(kernels: Sequence[Kernel], streams: Any, events: Sequence[int], platform: Platform, spans: Mapping[str, Span]) -> Simulation:
     """The kernels as a program of the island: their host takes no time, and memory has room for all."""
     count, rows = events[-1] + 2, np.array(events)
     kind, arg, stream = np.full(count, SYNC), np.full(count, -1), np.zeros(count, np.int64)
     kind[rows], arg[rows], stream[rows] = OP, np.arange(len(kernels)), streams
-    duration = np.array([math.ceil(time_of(kernel, platform) - SAME_INSTANT) for kernel in kernels], np.int64)
+    duration = np.array([math.ceil(time_of(kernel, platform, spans) - SAME_INSTANT) for kernel in kernels], np.int64)
     names, op = np.unique([kernel.name for kernel in kernels], return_inverse=True)
     trace = make_trace(
         "kernels", {"size": [], "kind": kind, "arg": arg, "stream": stream, "op": op, "duration": duration},
@@ -158,7 +159,8 @@ def _shared(kernels: Sequence[Kernel], duration: Any, platform: Platform) -> tab
     """What kernels need of the GPU: the SMs that hold their thread blocks, and its memory as far as they move bytes."""
     sms = np.zeros((2, len(kernels)), np.int32)
     for o, kernel in enumerate(kernels):
-        resident = min(platform.warps // warps_of(kernel, platform), platform.blocks)
+        warps_of(kernel, platform)  # raises where none fits
+        resident = resident_blocks(kernel, platform)
         wanted = -(-kernel.grid[0] * kernel.grid[1] // resident) if kernel.accesses else platform.sms
         sms[:, o] = min(wanted, platform.sms), wanted <= platform.sms
     rate = platform.hbm / 1e9

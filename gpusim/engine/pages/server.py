@@ -20,7 +20,7 @@ from gpusim.engine.pages.copies import begin_copies
 from gpusim.engine.pages.counters import attend
 from gpusim.engine.pages.driver_tables import DONE, FAULTED, WRITES, DriverState, scratch
 from gpusim.engine.pages.events import note_end
-from gpusim.engine.pages.fault_replay import replay, send
+from gpusim.engine.pages.fault_replay import replay, reported, send
 from gpusim.engine.pages.frontend import next_block
 from gpusim.engine.pages.paging import (
     AT_REST,
@@ -37,6 +37,7 @@ from gpusim.engine.pages.paging import (
     front_at,
 )
 from gpusim.engine.pages.prefetchers import launched
+from gpusim.engine.pages.remapping import map_evicted
 from gpusim.engine.pages.service import serve
 from gpusim.engine.pages.thrashing import unpin
 
@@ -74,6 +75,8 @@ def begin(M: DriverState, P: Paging, q: int) -> None:
     f.ns = P.shapes[P.runs[q].launch].ns
     act(M, P, P.runs[q].launch)
     unpin(M)
+    if s.now >= s.driver_free:
+        map_evicted(M)
     if s.announces:
         launched(M, v.gpu)
     slots = f.slots // f.warps
@@ -110,7 +113,8 @@ def go_on(M: DriverState, P: Paging, q: int) -> None:
             r.state = WAITS
             break
         ended = s.now
-        while s.notices > 0:
+        if s.notices > 0:  # one more; what is left then waits for the next kernel
+            s.now = max(s.now, s.notice_due)
             attend(M, v.gpu)
         s.now = ended  # the driver is late; the kernel is not
         r.launch += 1
@@ -149,6 +153,17 @@ def longest(P: Paging) -> int:
     return found
 
 
+@kernel
+def wait_for_driver(M: DriverState, p: int) -> None:
+    """One thread of the driver serves notices and faults: faults wait until no notice is left (uvm_service_access_counters)."""
+    s = M.state[0]
+    while s.notices > 0:
+        s.now = max(s.now, s.notice_due)
+        attend(M, p)
+    s.now = max(s.now, s.driver_free)
+    map_evicted(M)
+
+
 @outlined
 def start(M: DriverState, P: Paging, q: int) -> None:
     """The driver fetches a batch of the faults of stream q, and serves it."""
@@ -158,10 +173,14 @@ def start(M: DriverState, P: Paging, q: int) -> None:
         n.waited += max(s.wake - s.now, 0.0)
         s.now = max(s.now, s.wake)
         v.in_pass, v.nap = 0, 0
+    wait_for_driver(M, v.gpu)
     if v.in_pass == 0:
         n.passes, v.with_throttled = n.passes + 1, 0
         s.now += gpu.pass_ns
-    send(F, s.batch_count if s.replay_policy == PER_BATCH_FLUSH else len(F.buffer) - F.state[0].buffered)
+    if s.replay_policy == PER_BATCH_FLUSH:
+        send(F, s.batch_count, reported(M, v.gpu, v.in_pass == 0))
+    else:
+        send(F, len(F.buffer) - F.state[0].buffered, len(F.buffer))
     gpu.into, gpu.out, gpu.begun = 0.0, 0.0, 0  # what the driver has copied ahead meanwhile is no part of the batch
     v.stream, v.next, v.fetched, v.noted = q, 0, min(F.state[0].buffered, s.batch_count), s.logged
     v.unique = fetch(M, F)
@@ -278,6 +297,7 @@ def due(M: DriverState, P: Paging) -> None:
         v.nap = v.with_throttled == s.max_throttled
     s.now = now
     if again:
+        map_evicted(M)
         n.replays += 1
         x = P.launches[P.runs[q].launch]
         replay(M, F, P.accesses[x.first : x.first + x.accesses])

@@ -229,7 +229,8 @@ class _Reader:
         if said.repeats > 1 and steps[1] > 1:
             self._complain((*path, "repeats"), "a walk of tiles is not repeated", "put the kernel into a repeat", True)
         steps = (said.steps or steps[0], max(said.repeats, steps[1]))
-        yield Kernel(said.kernel, accesses, cast(tuple[int, int], grid), said.block, steps, said.time, where=where)
+        shape = cast(tuple[int, int], grid), said.block, steps
+        yield Kernel(said.kernel, accesses, *shape, said.time, where=where, flops=said.flops)
 
     def _inside(self, path: Path_, k: int, kernel: str, said: words.AccessText, accesses: list[Access]) -> bool:
         """Does an index stay within its array, and does the pattern begin in it?"""
@@ -279,7 +280,8 @@ class _Reader:
                 at = Access(_name(a), False, self._size(a), tx=k, bx=k * block, inner=k > 1, index=index[a.pattern.name])
                 accesses += self._both(a, [at])
             grid = patterns.grid_for(len(level), block)
-            yield Kernel(said.kernel, accesses, grid, said.block, (each, said.repeats), said.time, where=where)
+            shape = grid, said.block, (each, said.repeats)
+            yield Kernel(said.kernel, accesses, *shape, said.time, where=where, flops=said.flops)
 
     def _both(self, said: words.AccessText, accesses: list[Access]) -> list[Access]:
         """Those of a pattern as the text wants them: from an element on, bounded, and for an update once more to write."""

@@ -139,7 +139,9 @@ class KernelText:
     repeats: Count = 1
     """How often all of that is done again: reuse of what was touched."""
     time: Nanoseconds | None = None
-    """Without a fault; absent: what its accesses take at the memory's rate."""
+    """Without a fault; absent: what its accesses and its arithmetic take."""
+    flops: Natural = 0
+    """Of fp32 in all: a kernel that computes takes as long as they do, if its accesses take no longer."""
     frontier: FrontierText | None = None
 
 
