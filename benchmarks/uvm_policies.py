@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from gpusim.engine.pages.prefetchers import ORACLES as AHEAD_ORACLES
 from gpusim.engine.pages.prefetchers import PREFETCHERS
+from gpusim.engine.pages.prefetchers import foresees as foresees_ahead
 from gpusim.engine.pages.simulate import simulate_uvm
-from gpusim.engine.pages.victims import EVICT, ORACLES
+from gpusim.engine.pages.victims import EVICT, foresees
 from gpusim.machine.driver_parameters import BLOCK_BYTES
 from gpusim.machine.platforms import Platform, load
 from gpusim.programs.managed.layout import lay_out
@@ -37,11 +37,11 @@ def ns(program: ManagedProgram, machine: Platform, chunks: int, evict: str = "dr
 def table(program: ManagedProgram, machine: Platform) -> Iterator[str]:
     blocks = sum(-(-span.bytes // BLOCK_BYTES) for span in lay_out(program.arrays).values())
     free = ns(program, machine, blocks + 1)
-    named = [f"{p} (oracle)" if p in AHEAD_ORACLES else p for p in PREFETCHERS]
+    named = [f"{p} (oracle)" if foresees_ahead(p) else p for p in PREFETCHERS]
     yield "| evict | " + " | ".join(named) + " |\n| --- |" + " ---: |" * len(named)
     for evict in EVICT:
         times = [ns(program, machine, int(SHARE * blocks), evict, p) / free for p in PREFETCHERS]
-        name = f"{evict} (oracle)" if evict in ORACLES else evict
+        name = f"{evict} (oracle)" if foresees(evict) else evict
         yield f"| {name} | " + " | ".join(f"{t:.2f}" for t in times) + " |"
 
 

@@ -108,7 +108,7 @@ def simulate(
     policies = {kind: _USUAL[kind] if asked[kind] is None else named.policy(kind, asked[kind]) for kind in KINDS}
     driver = named.policy("unified", unified)
     if driver != NONE:
-        settings(driver)
+        settings(driver, users.registry_of(named.files, named.given))
         if kind := next((kind for kind in KINDS if kind != "place" and asked[kind] is not None), ""):
             raise PolicyError(f"under unified memory the driver decides: there is no {kind} policy", hint="leave it out")
         policies |= {kind: _USUAL[kind] for kind in KINDS if kind != "place"}

@@ -174,7 +174,7 @@ def simulated(task: Task, work: Source, profile: Profile, *, log: bool = False) 
     profile = on_host(task, work, profile)
     if spec.unified != NONE:
         return simulate_unified(
-            work, profile, settings=settings(spec.unified), capacity_bytes=capacity_of(task, work),
+            work, profile, settings=settings(spec.unified, users.of_task(task)), capacity_bytes=capacity_of(task, work),
             place=users.ready(users.of_task(task), "place", spec.place), share=spec.share,
             active_thread_percentage=spec.active_thread_percentage, seed=spec.seed, log=log,
         )  # fmt: skip

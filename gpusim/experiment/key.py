@@ -10,12 +10,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpusim.base.calls import parse
 from gpusim.base.defaults import LATER
-from gpusim.base.yaml.values import NONE
+from gpusim.base.yaml.values import NONE, PolicySpec
 from gpusim.experiment.closure import PACKAGE, Closure
 from gpusim.experiment.spec import KINDS
 from gpusim.policies.entry import Entry
 from gpusim.policies.registry import SHIPPED, Registry
+from gpusim.policies.units import UNIFIED
 from gpusim.programs import transforms
 from gpusim.programs.ranks import placement
 
@@ -76,13 +78,22 @@ def _loaded_by(spec: RunSpec, own: Registry = SHIPPED) -> list[str | Entry]:
     found = transforms.sources(spec.transform, own)
     if spec.parallel != LATER["parallel"]:
         found += placement.sources(spec.placement, own)
-    for kind in KINDS:
-        entry = own.find(kind, getattr(spec, kind).name)
+    chosen = [(kind, getattr(spec, kind).name) for kind in KINDS]
+    if spec.unified != NONE:
+        chosen += of_pages(spec.unified, own)
+    for kind, name in chosen:
+        entry = own.find(kind, name)
         if entry.builtin:
             found += [entry.module, *([entry.numbers] if entry.numbers else [])]
         else:
             found.append(entry)
     return found
+
+
+def of_pages(unified: PolicySpec, own: Registry) -> list[tuple[str, str]]:
+    """The policies, by kind and name, that unified memory has beside the driver's own."""
+    named = [(kind, parse(str(text))[0]) for kind, text in unified.params if kind in UNIFIED]
+    return [(kind, name) for kind, name in named if any(entry.name == name for entry in own.entries(kind))]
 
 
 def origins(spec: RunSpec, file: Path) -> list[str]:

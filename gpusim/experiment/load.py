@@ -152,7 +152,7 @@ def experiment(name: str | Document, sets: Sequence[str] = (), given: Given = NO
         elif spec != NONE:
             from gpusim.engine.pages.settings import settings
 
-            settings(spec)
+            settings(spec, known())
         return None
 
     source = find.find("experiment", name) if isinstance(name, str) else name
@@ -215,7 +215,7 @@ def told(loaded: Loaded) -> list[str]:
         return [f"{name}: {said}" for name, file in of_ranks for said in answerable.read_ranks(file).meta.get("warnings", ())]
     from gpusim.engine.pages.settings import told
 
-    found = [words for spec in asked for words in told(spec)]
+    found = [words for spec in asked for words in told(spec, loaded.own)]
     for name, file in loaded.profiles.items():
         if name not in loaded.machines and variant.load(file, name).memory.unified:
             idle = [f"{key}={value}" for spec in asked for key, value in spec.params if key in ("evict", "prefetch")]

@@ -25,7 +25,7 @@ from gpusim.experiment import answerable, neighbours
 from gpusim.experiment.key import Code, file_hash, origins, run_key
 from gpusim.experiment.load import Loaded
 from gpusim.experiment.spec import AS_RECORDED, KINDS, RunSpec, expand
-from gpusim.experiment.users import NOTHING, Given
+from gpusim.experiment.users import NOTHING, Given, of_task
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs import transforms
 from gpusim.results.folder import RUNS, changed, damaged, in_columns, intact, is_logged
@@ -180,8 +180,7 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False, runs: Sequence
             no_limit[run.key] = tuple(reference(free) for free in without_limit(run.spec, e.unified, e.policies.place))
             if not can[run.spec.trace].accesses:
                 continue
-            if (best := under_oracle(run.spec)) is not None:
-                oracle[run.key] = (run if _holds_all(run) else task(best),)
+            oracle[run.key] = (run if _holds_all(run) else task(under_oracle(run.spec)),)
             if e.bounds == "search" and run.spec.unified == NONE:
                 searched[run.key] = (task(replace(run.spec, plan=SEARCH, log=False)),)
     references = {t.key: t for tasks in (*no_limit.values(), *oracle.values(), *searched.values()) for t in tasks}
@@ -206,7 +205,7 @@ def _holds_all(task: Task) -> bool:
 
     program = _managed(task.trace, task.trace.stat().st_mtime_ns)
     capacity = None if spec.memory == Capacity() else spec.memory.resolve(program.footprint, 0)
-    return holds_all(program, variant.load(task.profile, spec.profile), settings(spec.unified), capacity)
+    return holds_all(program, variant.load(task.profile, spec.profile), settings(spec.unified, of_task(task)), capacity)
 
 
 def _without_evict(spec: RunSpec) -> RunSpec:
@@ -229,14 +228,12 @@ def without_limit(spec: RunSpec, ways: Sequence[PolicySpec], places: Sequence[Po
     return found
 
 
-def under_oracle(spec: RunSpec) -> RunSpec | None:
-    """The same run under oracle eviction; None where unified memory has none."""
+def under_oracle(spec: RunSpec) -> RunSpec:
+    """The same run under oracle eviction."""
     if spec.unified == NONE:
         return replace(spec, evict=BELADY, plan=NONE, log=False)
-    from gpusim.engine.pages.victims import EVICT
-
     params = tuple(sorted({**dict(spec.unified.params), "evict": BELADY.name}.items()))
-    return replace(spec, unified=replace(spec.unified, params=params), log=False) if BELADY.name in EVICT else None
+    return replace(spec, unified=replace(spec.unified, params=params), log=False)
 
 
 def before_ranks(spec: RunSpec, own: Registry = SHIPPED) -> str:

@@ -65,6 +65,9 @@ Prefetch
                                          kernel k accesses; where[unit] is ABSENT, HOST, DEVICE or ARRIVING.
     note(S, unit, k, missed)             kernel k accesses the unit; missed is 1 when it had to be brought in on demand
 
+Migrate
+    A score of BLOCK_FACTS: above 0 the block belongs into the GPU's memory.
+
 Score (facts)
     score(facts, params) -> float64      the lowest score leaves first; facts are indexed by FACTS, params by the order of
                                          the policy's own parameters
@@ -129,6 +132,47 @@ FACTS = {
     "depth": "of keys and values in a tier of a service: tokens of its prompt before it; else 0",
 }
 FUTURE_FACTS = ("next_use",)
+TENSOR_FACTS = ("born", "stage", "depth")  # those that only tensors have
+# Behind them in the vector, what only chunks of unified memory have.
+CHUNK_FACTS = {
+    "faults": "of unified memory: services of page faults that the chunk's block has had so far",
+    "evictions": "of unified memory: how often the block has left this memory",
+    "untouched": "of unified memory: pages of the chunk that came ahead of need and have not been used since",
+    "array": "of unified memory: number of its allocation, -1 of a chunk that several small ones share",
+}
+# Facts of a region of a block, of which the prefetcher of a page fault asks whether it comes: from the faulted page to the
+# whole block, each twice as large as the one before.
+REGION_FACTS = {
+    "pages": "pages of the region",
+    "present": "those of them that are resident, or have been asked for with this fault",
+    "block_pages": "pages of the block",
+    "faulted": "pages of the block that have faulted now",
+    "faults": "services of page faults that the block has had so far",
+    "evicted": "pages of the region that this GPU once threw out",
+    "evictions": "how often the block has left this GPU",
+    "array": "number of the allocation",
+    "array_ahead": "pages of the allocation that have come ahead of need so far",
+    "array_wasted": "those of them that left without being used",
+    "free": "share of the GPU's memory that is free",
+    "accesses": "remote accesses that the GPU's access counter has counted in the block",
+    "threshold": "the driver's own threshold, percent (uvm_perf_prefetch_threshold)",
+    "now": "time of the fault, ns",
+}
+FUTURE_REGION_FACTS = ()
+# Facts of a block of which a migration policy asks whether it belongs into the GPU's memory.
+BLOCK_FACTS = {
+    "here": "1 when the block's chunk is in the GPU's memory, else 0",
+    "accesses": "remote accesses that the GPU's access counter has counted in the block since it was last asked",
+    "uses": "accesses by kernels since the chunk came; 0 when it is not here",
+    "idle": "ns since its latest use or service; 0 when it is not here",
+    "faults": "services of page faults that the block has had so far",
+    "evictions": "how often the block has left this GPU",
+    "array": "number of the allocation",
+    "free": "share of the GPU's memory that is free",
+    "write": "1 when a store asks, else 0",
+    "now": "ns",
+}
+FUTURE_BLOCK_FACTS = ()
 
 # The same of a pool policy, which scores a unit in a memory below; the order is that of its facts vector.
 POOL_FACTS = {

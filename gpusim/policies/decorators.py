@@ -21,7 +21,10 @@ from gpusim.policies.builtin import refuse_name
 from gpusim.policies.entry import Entry, Number, check_number, split_help
 
 # What `gpusim.policy` offers.
-__all__ = ["checkpoint", "evict", "jobs", "place", "placement", "plan", "pool", "prefetch", "release", "schedule", "tenants"]
+__all__ = [
+    "checkpoint", "evict", "jobs", "migrate", "place", "placement", "plan", "pool", "prefetch", "release", "schedule",
+    "tenants",
+]  # fmt: skip
 
 T = TypeVar("T", bound=Callable[..., Any])
 MARK = "__gpusim_policy__"  # attribute that a decorated object carries: its Entry
@@ -54,8 +57,23 @@ def prefetch(target: T) -> T: ...
 @overload
 def prefetch(*, name: str = "", source: str = "", knows: str = "past") -> Callable[[T], T]: ...
 def prefetch(target: T | None = None, *, name: str = "", source: str = "", knows: str = "past") -> Any:
-    """A prefetcher: a class of plain functions `state, propose, note` as in the contract."""
+    """A prefetcher: of tensors a class of plain functions `state, propose, note` as in the contract; of pages of unified memory
+    a function of facts of a region around a page fault, which comes where the answer is above 0.
+    """
     return _decorate("prefetch", target, name, source, knows=knows)
+
+
+@overload
+def migrate(target: T) -> T: ...
+@overload
+def migrate(*, name: str = "", source: str = "") -> Callable[[T], T]: ...
+def migrate(target: T | None = None, *, name: str = "", source: str = "") -> Any:
+    """A migration policy of unified memory: a function of facts of a block, above 0 where it belongs into the GPU's memory.
+
+    A block that does not is mapped where it is, and read over the link; one that is there and does not leaves while the link
+    is idle.
+    """
+    return _decorate("migrate", target, name, source)
 
 
 @overload

@@ -34,7 +34,7 @@ from gpusim.results.renamed import POLICIES
 
 MOST = 2.0**62  # of any parameter
 KINDS = ("place", "evict", "prefetch", "defrag", "release", "pool", "plan", "placement", "schedule", "checkpoint", "jobs",
-         "tenants")  # fmt: skip
+         "tenants", "migrate")  # fmt: skip
 VIEWED = ("placement", "checkpoint", "jobs", "tenants")
 """Kinds whose policies are functions of a view, in plain Python."""
 Number = int | float

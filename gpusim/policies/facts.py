@@ -16,14 +16,29 @@ from gpusim.base.errors import PolicyError, suggest
 _CONTRACT = Path(__file__).with_name("contract.py")
 
 
-OF = {"evict": "FACTS", "pool": "POOL_FACTS"}
-"""Kinds of policies that are scores -> the name of their facts in the contract."""
+OF = {"evict": "FACTS", "pool": "POOL_FACTS", "prefetch": "REGION_FACTS", "migrate": "BLOCK_FACTS"}
+"""Kinds of policies that are, or may be, scores -> the name of their facts in the contract."""
+BEHIND = {"evict": "CHUNK_FACTS"}
+"""What follows them in the vector."""
 
 
 @cache
 def facts(kind: str = "evict") -> dict[str, str]:
     """Fact -> meaning, in the order of the facts vector of this kind."""
-    return dict(_literal(OF[kind]))  # type: ignore[arg-type]
+    found = dict(_literal(OF[kind]))  # type: ignore[arg-type]
+    return {**found, **dict(_literal(BEHIND[kind]))} if kind in BEHIND else found  # type: ignore[arg-type]
+
+
+@cache
+def tensor_facts() -> frozenset[str]:
+    """The facts of an eviction policy that only tensors have."""
+    return frozenset(_literal("TENSOR_FACTS"))
+
+
+@cache
+def chunk_facts() -> frozenset[str]:
+    """Those that only chunks of unified memory have."""
+    return frozenset(_literal("CHUNK_FACTS"))
 
 
 @cache

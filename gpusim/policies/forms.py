@@ -213,6 +213,18 @@ class PoolPolicy(Policy):
 
 
 @dataclass(frozen=True, eq=False)
+class PagePolicy(Policy):
+    """A function of facts that says yes (above 0) or no of pages of unified memory.
+
+    prefetch  of a region around a page fault: does it come?  In the order of contract.REGION_FACTS
+    migrate   of a block: does it belong into the GPU's memory?  In the order of contract.BLOCK_FACTS
+    """
+
+    score: Any
+    module: Any = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, eq=False)
 class PlanPolicy(Policy):
     """plan, rewrite: the functions of `gpusim.policies.planning`; None where the policy has none."""
 
@@ -375,6 +387,8 @@ def build(entry: Entry, values: Mapping[str, Value]) -> Policy:
         return _scored(common, target)
     if entry.kind == "pool":
         return _pooled(common, target)
+    if entry.kind == "migrate" or (entry.kind == "prefetch" and inspect.isfunction(target)):
+        return _asked_of_pages(common, target)
     if entry.kind == "evict" and inspect.isclass(target) and _has_self(target):
         return _asked(common, lambda: ObjectAsk(entry, target, values))
     if entry.kind == "schedule" and not entry.builtin:
@@ -404,7 +418,7 @@ def _scored(common: dict[str, Any], function: Any) -> EvictPolicy:
 
     form = "score_now" if "now" in entry.facts else "score"
     # Without a fact that changes when a unit is used, its place in the heap does not change either.
-    touches = not set(entry.facts) <= {"size", "reload_ns", "arrived", "born", "stage", "depth"}
+    touches = not set(entry.facts) <= {"size", "reload_ns", "arrived", "born", "stage", "depth", "array"}
     return EvictPolicy(
         **common, form=form, state=heap.state, insert=heap.insert, touch=heap.touch, remove=heap.remove,
         victim=heap.victim, score=score, touches=touches, facts=entry.facts, sample=int(values.get("sample", 0)),
@@ -419,6 +433,16 @@ def _pooled(common: dict[str, Any], function: Any) -> PoolPolicy:
     if score is None:
         raise PolicyError(f"pool policy '{entry.name}' cannot be compiled: {why}", entry.where)
     return PoolPolicy(**common, state=function, score=score, facts=entry.facts)
+
+
+def _asked_of_pages(common: dict[str, Any], function: Any) -> PagePolicy:
+    entry = common["entry"]
+    if not inspect.isfunction(function):
+        raise PolicyError(f"{entry.kind} policy '{entry.name}' is no function of facts", entry.where)
+    score, why = compile_score(entry, function)
+    if score is None:
+        raise PolicyError(f"{entry.kind} policy '{entry.name}' cannot be compiled: {why}", entry.where)
+    return PagePolicy(**common, state=function, score=score)
 
 
 def _planned(common: dict[str, Any], target: Any) -> PlanPolicy:

@@ -17,37 +17,43 @@ from gpusim.policies.registry import versioned
 
 def verb(name: Annotated[str, options.name(complete.policies)] = "", *, use: Use = None, json: Json = False) -> None:
     """All policies by kind, those of one kind, or everything about those called `name` (`none` is in two kinds)."""
+    from gpusim.engine.pages import variants
     from gpusim.policies.facts import facts
+    from gpusim.policies.units import units
 
-    entries = own_files(use).entries()
+    entries = [(e, units(e)) for e in own_files(use).entries()] + variants.entries()
     if not name or name in KINDS:
         rows = [
             {
                 "kind": e.kind,
                 "policy": e.name,
+                "decides about": ", ".join(about),
                 "knows": e.knows,
                 "trained on": ", ".join(e.trained),
                 "parameters": ", ".join(f"{k}={v}" for k, v in e.parameters.items()),
                 "help": e.summary,
             }
-            for e in entries if name in ("", e.kind)
+            for e, about in sorted(entries, key=lambda pair: KINDS.index(pair[0].kind)) if name in ("", e.kind)
         ]  # fmt: skip
         emit(rows, json)
         return
-    found = [e for e in entries if versioned(name)[0] in (e.name, *e.aliases)]
+    found = [(e, about) for e, about in entries if versioned(name)[0] in (e.name, *e.aliases)]
     if not found:
-        raise PolicyError(f"there is no policy '{name}'", hint=suggest(name, [e.name for e in entries]))
+        raise PolicyError(f"there is no policy '{name}'", hint=suggest(name, [e.name for e, _ in entries]))
     if json:
         emit_json([
             {
-                "kind": e.kind, "policy": e.name, "knows": e.knows, "help": e.help, "parameters": e.parameters,
-                "facts": e.facts, "trained": e.trained, "aliases": e.aliases, "source": e.source, "where": e.where,
+                "kind": e.kind, "policy": e.name, "decides_about": about, "knows": e.knows, "help": e.help,
+                "parameters": e.parameters, "facts": e.facts, "trained": e.trained, "aliases": e.aliases, "source": e.source,
+                "where": e.where,
             }
-            for e in found
+            for e, about in found
         ])  # fmt: skip
         return
-    for e in found:
+    for e, about in found:
         typer.echo(f"{e.name} ({e.kind}{', oracle' if e.oracle else ''})\n\n{e.help}\n")
+        if about:
+            typer.echo(f"  decides about {', '.join(about)}")
         for key, value in e.parameters.items():
             typer.echo(f"  parameter {key} = {value}")
         for fact in e.facts:

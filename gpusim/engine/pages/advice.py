@@ -5,7 +5,7 @@ Each word turns a managed program into the one that its author would have writte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from gpusim.base.errors import suggest
@@ -24,6 +24,8 @@ from gpusim.programs.managed.steps import (
 )
 
 CPU, GPU = 0, 1
+ENDLESS = 1 << 62
+MIGRATING = 0.1  # share of the memory that a static plan leaves for pages that come and go
 
 
 @dataclass(frozen=True)
@@ -31,16 +33,18 @@ class Advice:
     about: str
     hints: tuple[tuple[str, int], ...] = ()  # cudaMemAdvise of an allocation before anything else: advice, processor
     steps: Callable[[ManagedProgram, Container[str]], Iterator[Step]] | None = None  # or the steps in place of the program's
+    plan: Callable[[ManagedProgram, Container[str], int], Iterator[Step]] | None = None  # or those for so many bytes of memory
 
 
 class AdviceError(UvmError):
     """What a program would tell the driver is about what it does not have."""
 
 
-def advised(program: ManagedProgram, said: str) -> ManagedProgram:
+def advised(program: ManagedProgram, said: str, memory: int = ENDLESS) -> ManagedProgram:
     """The program with what is said: a word for all allocations, or `name:word`, several with spaces between.
 
-    `name*` means all allocations whose names begin so.  Raises UvmError for an unknown word, AdviceError for an allocation.
+    memory: bytes of the GPU for managed pages.  `name*` means all allocations whose names begin so.  Raises UvmError for an
+    unknown word, AdviceError for an allocation.
     """
     for part in said.split():
         name, colon, word = part.rpartition(":")
@@ -49,7 +53,7 @@ def advised(program: ManagedProgram, said: str) -> ManagedProgram:
         meant = [k for k in known if k.startswith(begins)] if star else [k for k in known if k == name or not colon]
         if not meant:
             raise AdviceError(f"advice '{part}': no allocation of {program.name} is called '{name}'", hint=suggest(name, known))
-        program = _advised(program, meant, find(word))
+        program = _advised(program, meant, find(word), memory)
     return program
 
 
@@ -65,9 +69,11 @@ def find(word: str) -> Advice:
     return ADVICE[word]
 
 
-def _advised(program: ManagedProgram, names: list[str], advice: Advice) -> ManagedProgram:
+def _advised(program: ManagedProgram, names: list[str], advice: Advice, memory: int) -> ManagedProgram:
     hints = [Advise(name, *hint) for name in names for hint in advice.hints]
-    steps = advice.steps(program, frozenset(names)) if advice.steps else program.steps
+    steps: Iterable[Step] = advice.steps(program, frozenset(names)) if advice.steps else program.steps
+    if advice.plan:
+        steps = advice.plan(program, frozenset(names), memory)
     return replace(program, steps=(*hints, *steps))
 
 
@@ -142,6 +148,46 @@ def touched(step: Step) -> list[str]:
     return [step.array] if isinstance(step, HostTouch | Prefetch | Discard | Free) else []
 
 
+def _static(program: ManagedProgram, names: Container[str], memory: int) -> Iterator[Step]:
+    """A plan from the program's text, after SUV (Pratheek B et al., MICRO 2024).
+
+    Allocations are prefetched whole, those with most accesses for each of their bytes first, as far as they fit beside a
+    share of the memory for pages that migrate.  Of the others those with less than two accesses for each byte stay on the
+    host and are read over the link.  The paper also places parts of allocations, and has a compiler find the accesses, which
+    a managed program states.  None of its numbers is reproduced.
+    """
+    sizes = {array.name: array.bytes for array in program.arrays if array.name in names and array.kind == "managed"}
+    used = dict.fromkeys(sizes, 0)
+    for step in program.steps:
+        if isinstance(step, Kernel):
+            for access in step.accesses:
+                if access.array in used:
+                    used[access.array] += accessed(access, step)
+    worth = sorted(sizes, key=lambda name: -used[name] / sizes[name])
+    left, resident = int(memory * (1 - MIGRATING)), set[str]()
+    for name in worth:
+        if sizes[name] <= left:
+            resident.add(name)
+            left -= sizes[name]
+    remote = [name for name in worth if name not in resident and used[name] < 2 * sizes[name]]
+    for name in remote:
+        yield from (Advise(name, "preferred_location", CPU), Advise(name, "accessed_by", GPU))
+    waiting = set(resident)
+    for step in program.steps:
+        if isinstance(step, Kernel):
+            for name in touched(step):
+                if name in waiting:
+                    waiting.discard(name)
+                    yield Prefetch(name, step.gpu)
+        yield step
+
+
+def accessed(access: Access, kernel: Kernel) -> int:
+    """Bytes that all threads of a kernel ask for in an access."""
+    threads = kernel.grid[0] * kernel.grid[1] * kernel.block[0] * kernel.block[1]
+    return threads * kernel.steps[0] * kernel.steps[1] * access.bytes
+
+
 ADVICE = {
     "none": Advice("as the program itself says"),
     "prefetch": Advice("cudaMemPrefetchAsync of what a kernel touches, before it", steps=_prefetching),
@@ -151,5 +197,6 @@ ADVICE = {
     "preferred_gpu": Advice("preferred location GPU", (("preferred_location", GPU),)),
     "accessed_by": Advice("accessed by the GPU: mapped wherever it is", (("accessed_by", GPU),)),
     "read_mostly": Advice("read mostly: every reader gets a copy", (("read_mostly", GPU),)),
+    "static": Advice("a plan from the program: what is accessed most comes whole, what is read once stays", plan=_static),
     "discard": Advice("discard after the last use: evicted without a copy", steps=_discarding),
 }  # fmt: skip

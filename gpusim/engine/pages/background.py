@@ -9,6 +9,7 @@ from __future__ import annotations
 from gpusim.base.compiled import outlined
 from gpusim.engine.pages.ahead import next_wanted
 from gpusim.engine.pages.bits import clear, copy, none, subtract
+from gpusim.engine.pages.chunk_policy import in_flight
 from gpusim.engine.pages.chunks import append
 from gpusim.engine.pages.driver_tables import (
     FAULTED,
@@ -16,6 +17,7 @@ from gpusim.engine.pages.driver_tables import (
     NONE,
     PREFETCH,
     RESIDENT,
+    USED,
     WANTED,
     WRITES,
     DriverState,
@@ -25,10 +27,10 @@ from gpusim.engine.pages.driver_tables import (
 )
 from gpusim.engine.pages.events import note_copies
 from gpusim.engine.pages.eviction import evict
+from gpusim.engine.pages.page_policy import belongs
 from gpusim.engine.pages.prefetchers import extend
-from gpusim.engine.pages.ranking import in_flight
 from gpusim.engine.pages.service import place, plain
-from gpusim.engine.pages.victims import spare, victim
+from gpusim.engine.pages.victims import SEARCH, spare, victim
 
 
 @outlined
@@ -44,6 +46,8 @@ def work_ahead(M: DriverState, g: int, idle: float) -> None:
         append(M, g, r, FREE)
         idle -= max(took, gpu.queued)
         gpu.queued = 0.0
+    if s.migrates:
+        idle = demote(M, g, idle)
     while idle > 0.0 and s.learns and not s.failed:
         b = next_wanted(M)
         if b != NONE:
@@ -53,6 +57,23 @@ def work_ahead(M: DriverState, g: int, idle: float) -> None:
     note_copies(M, g, 0.0, 0.0)  # of these it is not told when they go on
     if idle < 0.0:
         gpu.copied = max(gpu.copied, s.now - idle)
+
+
+@outlined
+def demote(M: DriverState, g: int, idle: float) -> float:
+    """Chunks that do not belong into GPU g leave, of the oldest that many; the ns of idle time that are left."""
+    gpu = M.gpus[g]
+    r, looked = gpu.oldest[USED], 0
+    while r != NONE and looked < SEARCH and idle > 0.0:
+        newer, b = M.roots[r].newer, M.roots[r].owner
+        if b >= 0 and not M.roots[r].locked and not in_flight(M, g, r) and not belongs(M, g, b, False):
+            took = evict(M, g, r)
+            append(M, g, r, FREE)
+            idle -= max(took, gpu.queued)
+            gpu.queued = 0.0
+        r = newer
+        looked += 1
+    return float(idle)
 
 
 @outlined

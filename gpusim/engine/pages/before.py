@@ -47,11 +47,16 @@ def room(source: Workload | ManagedProgram, profile: Profile, capacity_bytes: in
     return available
 
 
-def program_of(source: Workload | ManagedProgram, profile: Profile, settings: DriverSettings, place: Any) -> ManagedProgram:
-    """The program as it runs: a recorded one with its allocator's segments, and with what it is advised to tell the driver."""
+def program_of(
+    source: Workload | ManagedProgram, profile: Profile, settings: DriverSettings, place: Any, available: int
+) -> ManagedProgram:
+    """The program as it runs: a recorded one with its allocator's segments, and with what it is advised to tell the driver.
+
+    available: bytes of GPU memory for managed pages
+    """
     if isinstance(source, Workload):
         source = managed(source, profile, place, discards=settings.advice == "discard")
-    return advised(source, settings.advice)
+    return advised(source, settings.advice, available)
 
 
 def refuse(
@@ -61,10 +66,10 @@ def refuse(
     available = room(source, profile, capacity_bytes)
     if isinstance(source, Workload):
         if not source.trace.ops or ":" in settings.advice or profile.memory.unified:
-            program = program_of(source, profile, settings, place)
+            program = program_of(source, profile, settings, place, available)
             fits(program.arrays, platforms.of(profile, available))
         return
-    program, platform = program_of(source, profile, settings, place), platforms.of(profile, available)
+    program, platform = program_of(source, profile, settings, place, available), platforms.of(profile, available)
     fits(program.arrays, platform)
     _reaches(program, platform, settings)
 
@@ -88,7 +93,9 @@ def holds_all(program: ManagedProgram, profile: Profile, settings: DriverSetting
 
     So it is where everything fits, where CPU and GPU have one memory, and where nothing ever comes to the GPU.
     """
-    policy = victims.POLICIES[settings.evict]
+    policy = victims.module(settings.evict)
+    if settings.migrate != "none":
+        return False  # what belongs where does not depend on room alone
     if hasattr(policy, "RESERVE") or hasattr(policy, "PIECES"):
         return False  # they keep chunks free, or move smaller ones, wherever there is room
     available = platforms.of(profile).memory if capacity_bytes is None else capacity_bytes

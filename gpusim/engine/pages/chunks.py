@@ -7,17 +7,23 @@ A block of a whole window takes a root chunk with its first page.  Other blocks 
 from __future__ import annotations
 
 from gpusim.base.compiled import kernel, outlined
+from gpusim.engine.pages.chunk_policy import join, quit_, served
 from gpusim.engine.pages.driver_tables import FREE, NONE, SPLIT, USED, DriverState
-from gpusim.engine.pages.ranking import rank, strike
 
 
 @outlined
 def unlink(M: DriverState, g: int, r: int) -> None:
+    """A root chunk is in no list."""
+    if M.roots[r].unit != NONE:
+        quit_(M, g, r)
+    cut(M, g, r)
+
+
+@outlined
+def cut(M: DriverState, g: int, r: int) -> None:
     gpu, x = M.gpus[g], M.roots[r]
     if x.list == NONE:
         return
-    if x.place != NONE:
-        strike(M, g, r)
     if x.older != NONE:
         M.roots[x.older].newer = x.newer
     else:
@@ -33,8 +39,11 @@ def unlink(M: DriverState, g: int, r: int) -> None:
 @outlined
 def append(M: DriverState, g: int, r: int, which: int) -> None:
     """Root chunk r becomes the newest of a list, wherever it was."""
-    unlink(M, g, r)
     gpu, x = M.gpus[g], M.roots[r]
+    before = x.list
+    if x.unit != NONE and which != USED:
+        quit_(M, g, r)
+    cut(M, g, r)
     x.list, x.older, x.newer = which, gpu.newest[which], NONE
     if x.older != NONE:
         M.roots[x.older].newer = r
@@ -42,8 +51,10 @@ def append(M: DriverState, g: int, r: int, which: int) -> None:
         gpu.oldest[which] = r
     gpu.newest[which] = r
     gpu.length[which] += 1
-    if which == USED and M.state[0].ranked:
-        rank(M, g, r)
+    if which == USED and before == USED:
+        served(M, g, r)
+    elif which == USED:
+        join(M, g, r)
 
 
 @kernel

@@ -39,7 +39,7 @@ def count(M: DriverState, p: int, b: int, page: int, accesses: int, now: float) 
         return
     x.accesses += accesses
     x.regions |= 1 << ((page + M.blocks[b].offset) // s.big)
-    if x.accesses >= s.counter_threshold and not x.noticed:
+    if x.accesses >= s.counter_threshold * (1 + x.asked) and not x.noticed:
         x.noticed = 1
         if s.notices == 0:
             s.notice_due = max(now, s.driver_free) + M.gpus[p].pass_ns
@@ -64,8 +64,13 @@ def attend(M: DriverState, p: int) -> None:
         took += gpu.batch + gpu.fault * s.notices_fetched
     b = M.notices[s.notices_head]
     x = M.counters[p, b]
-    took += fetch(M, p, b, x.regions)
-    x.accesses, x.regions, x.noticed = 0, 0, 0
+    came = fetch(M, p, b, x.regions)
+    took += came
+    x.regions, x.noticed = 0, 0
+    if s.migrates and came == 0.0:
+        x.asked += 1
+    else:
+        x.accesses, x.asked = 0, 0
     s.notices -= 1
     s.notices_fetched -= 1
     s.notices_head = s.notices_head + 1 if s.notices_head + 1 < len(M.notices) else 0

@@ -16,7 +16,7 @@ from gpusim.base.tables import f8, i4, i8, record, signature
 from gpusim.engine.pages.bits import WORDS
 from gpusim.results.page_log import LOG
 
-u8 = np.uint64
+u8, u1 = np.uint64, np.uint8
 NONE = -1
 SPLIT = -2  # the owner of a root chunk that several partial blocks share
 CPU = 0
@@ -54,12 +54,14 @@ BLOCK = record(
      ("last_event", f8), ("last_processor", i8), ("tracked", i8), ("resets", i8), ("rivals", i8),  # thrashing
      ("uses", i8), ("run", i8),  # by kernels so far; the run of `foresight` that this is in
      ("evicted_from", i8),  # GPUs, as bits, that may map what left them, when the work queue comes to it (remapping.py)
+     ("services", i8), ("departures", i8),  # of faults, so far; how often its chunk was evicted
      ("queued", i8), ("expected", i8)]  # in the queue of `ahead`; the prediction that has it
 )  # fmt: skip
 ROOT = record(
     [("owner", i8), ("list", i8), ("older", i8), ("newer", i8), ("locked", i8),
      ("held", i8),                               # frames of one that is shared
-     ("key", i8), ("since", i8), ("place", i8)]  # in the heap of a GPU; place: NONE when it is not there
+     ("unit", i8),                               # its number for the eviction policy (chunk_policy), NONE: it does not know it
+     ("uses", i8), ("used", f8), ("arrived", f8)]  # by kernels since it came; ns
 )  # fmt: skip
 PIECE = record([("held", i8), ("older", i8), ("newer", i8)])
 GPU = record(
@@ -78,7 +80,7 @@ GPU = record(
      ("replays_at", f8),  # the batch that it serves ends then
      ("into", f8), ("out", f8), ("first_copy", f8), ("begun", i8),  # of a batch: bytes over the link, when they begin
      ("noted", i8),  # records of the log before the service that runs
-     ("ranked", i8),                                             # chunks in its heap
+     ("replays_seen", i8),  # the replay since which rows of `locks` are kept
      ("pieces", i8), ("oldest_piece", i8), ("newest_piece", i8),
      ("peer_byte", f8),  # to and from other GPUs; 0: their memories are not accessible
      ("coherent", i8)]   # is its memory directly and fast accessible to the CPU (NVLink2 to POWER9, C2C)?
@@ -111,8 +113,10 @@ STATE = record(
      ("pin", f8), ("max_resets", i8), ("tracked", i8), ("wake", f8),
      ("lapse_votes", i8), ("votes", i8),
      ("evict", i8), ("prefetcher", i8), ("seed", i8), ("clock", i8),
-     ("ranked", i8), ("drops_clean", i8), ("follows", i8), ("pieces", i8), ("reserve", i8),  # of the eviction policy
+     ("own", i8), ("hears", i8), ("sample", i8), ("incoming", i8),  # of the eviction policy over chunks (chunk_policy)
+     ("drops_clean", i8), ("follows", i8), ("pieces", i8), ("reserve", i8),  # of the eviction policy
      ("learns", i8), ("announces", i8),  # of the prefetcher
+     ("regions", i8), ("migrates", i8),  # has a user's policy the choice of regions, of blocks?
      ("watches", i8),  # does a policy need to know of every use?
      ("queue_head", i8), ("queue_length", i8),
      ("kernel", i8), ("kernels", (i8, 3)), ("last_faulted", i8),  # what runs, the last three, the block that faulted last
@@ -122,7 +126,8 @@ STATE = record(
      ("column_ns", f8), ("raster_from", f8), ("slice_shift", i8)]  # of the picture in raster.py
 )  # fmt: skip
 # Accesses of one GPU to pages of a block that are elsewhere.
-COUNTER_REGISTER = record([("accesses", i8), ("regions", i8), ("noticed", i8)])  # regions: of 64 KiB, as bits
+# regions: of 64 KiB, as bits; asked: how often a migration policy said no.
+COUNTER_REGISTER = record([("accesses", i8), ("regions", i8), ("noticed", i8), ("asked", i8)])
 STREAM = record([("last", i8), ("stride", i8), ("sure", i8)])  # of an allocation
 SUCCESSORS = 4
 LINK = record([("kernel", i8), ("block", i8), ("turn", i8), ("next", (i8, SUCCESSORS))])
@@ -155,7 +160,16 @@ class DriverState(NamedTuple):
     blocks: Annotated[Any, BLOCK, "B"]
     chunk: Annotated[Any, i8, "P", "B"]       # root chunk of a whole block, NONE
     roots: Annotated[Any, ROOT, "roots of all GPUs"]
-    heap: Annotated[Any, i8, "P", "roots"]    # for eviction policies that rank chunks
+    unit_words: Annotated[Any, i8, "P", "units"]    # the eviction policy's tables for each GPU ...
+    unit_numbers: Annotated[Any, f8, "P", "units"]
+    locks: Annotated[Any, u1, "P", "units"]   # those that it may not choose
+    verbs: Annotated[Any, i8, "verbs", 2]     # where its verbs begin
+    facts: Annotated[Any, f8, "facts"]        # what its score reads, of one candidate
+    params: Annotated[Any, f8, "parameters"]  # of the policy
+    page_verbs: Annotated[Any, i8, 2, 2]      # the same of policies of pages (page_policy)
+    page_params: Annotated[Any, f8, 2, "parameters"]
+    region_facts: Annotated[Any, f8, "facts of a region"]
+    block_facts: Annotated[Any, f8, "facts of a block"]
     pieces: Annotated[Any, PIECE, "pieces"]   # 32 B GPUs for those that evict big pages
     queue: Annotated[Any, i8, "B"]            # ring of blocks that prefetchers want
     streams: Annotated[Any, STREAM, "arrays"]

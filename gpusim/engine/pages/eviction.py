@@ -130,6 +130,7 @@ def evict(M: DriverState, g: int, r: int) -> float:
     mask = scratch(M, HERE)
     unlink(M, g, r)
     if owner >= 0:
+        M.blocks[owner].departures += 1
         clear(W, mask)
         fill(W, mask, 0, M.blocks[owner].pages)
         ns += throw_out(M, g, owner, mask)
@@ -155,12 +156,10 @@ def root_chunk(M: DriverState, g: int) -> tuple[int, float]:
     """A root chunk for the caller, out of all lists, and the ns that making room for it took; NONE if none may be evicted."""
     r = take_free(M, g)
     if r != NONE:
-        M.roots[r].key = 0
         return r, 0.0
     s = M.state[0]
     r = victim(M, g) if s.oversubscription else NONE
     if r == NONE:
         s.failed = NO_MEMORY
         return NONE, 0.0
-    M.roots[r].key = 0
     return r, evict(M, g, r)

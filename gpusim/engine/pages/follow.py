@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gpusim.base.compiled import outlined
+from gpusim.engine.pages.chunk_policy import touched
 from gpusim.engine.pages.driver_tables import NONE, DriverState
 from gpusim.engine.pages.foresight import advance, observe
-from gpusim.engine.pages.victims import touched
 
 
 @outlined
@@ -21,4 +21,4 @@ def follow(M: DriverState, g: int, b: int, page: int) -> None:
         if M.blocks[b].partial != NONE:
             r = M.frames[g - 1, M.blocks[b].partial, page] // s.per_block
         if r != NONE:
-            touched(M, g, b, r)
+            touched(M, g, r)

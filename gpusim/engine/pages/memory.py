@@ -40,6 +40,7 @@ from gpusim.engine.pages.pieces import EACH
 from gpusim.engine.pages.raster import COLUMN_NS, COLUMNS, SLICES, slice_shift
 from gpusim.machine.driver_parameters import BIG_PAGE, BLOCK_BYTES, PARAMETERS, UvmError
 from gpusim.machine.platforms import Platform
+from gpusim.policies.contract import BLOCK_FACTS, CHUNK_FACTS, FACTS, REGION_FACTS
 from gpusim.programs.managed.layout import lay_out
 from gpusim.programs.managed.pattern import LANES
 from gpusim.programs.managed.steps import Array
@@ -103,7 +104,16 @@ def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Ma
         blocks=blocks,
         chunk=np.full((processors, n), NONE, np.int64),
         roots=_roots(gpus, roots_each),
-        heap=np.zeros((processors, roots_each), np.int64),
+        unit_words=np.zeros((1, 1), np.int64),
+        unit_numbers=np.zeros((1, 1)),
+        locks=np.zeros((1, 1), np.uint8),
+        verbs=np.zeros((5, 2), np.int64),
+        facts=np.zeros(len(FACTS) + len(CHUNK_FACTS)),
+        params=np.zeros(1),
+        page_verbs=np.zeros((2, 2), np.int64),
+        page_params=np.zeros((2, 1)),
+        region_facts=np.zeros(len(REGION_FACTS)),
+        block_facts=np.zeros(len(BLOCK_FACTS)),
         pieces=table(n * gpus * EACH, PIECE),
         queue=np.zeros(1, np.int64),
         streams=table(1, STREAM),
@@ -136,7 +146,7 @@ def kind(array: Array, platform: Platform, ats_mode: int) -> int:
 def _roots(gpus: int, each: int) -> Any:
     """All free, in the order of their addresses."""
     roots = table(gpus * each, ROOT)
-    roots["owner"], roots["list"], roots["place"] = NONE, FREE, NONE
+    roots["owner"], roots["list"], roots["unit"] = NONE, FREE, NONE
     k = np.arange(gpus * each)
     roots["older"] = np.where(k % each == 0, NONE, k - 1)
     roots["newer"] = np.where(k % each == each - 1, NONE, k + 1)

@@ -136,7 +136,9 @@ def _events(steps: Sequence[Any], places: Sequence[int]) -> list[int]:
     return found
 
 
-def _simulation(kernels: Sequence[Kernel], streams: Any, events: Sequence[int], platform: Platform, spans: Mapping[str, Span]) -> Simulation:
+def _simulation(
+    kernels: Sequence[Kernel], streams: Any, events: Sequence[int], platform: Platform, spans: Mapping[str, Span]
+) -> Simulation:
     """The kernels as a program of the island: their host takes no time, and memory has room for all."""
     count, rows = events[-1] + 2, np.array(events)
     kind, arg, stream = np.full(count, SYNC), np.full(count, -1), np.zeros(count, np.int64)

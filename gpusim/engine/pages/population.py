@@ -21,7 +21,6 @@ from gpusim.engine.pages.driver_tables import (
     scratch,
 )
 from gpusim.engine.pages.eviction import root_chunk
-from gpusim.engine.pages.foresight import next_use
 from gpusim.engine.pages.pieces import hold_for
 
 
@@ -68,7 +67,7 @@ def populate(M: DriverState, g: int, b: int, mask: int) -> float:
     if block.kind == ATS:
         system.populate(M, g, b, mask)
         return 0.0
-    ns = 0.0
+    ns, s.incoming = 0.0, b
     if not block.seen & (1 << g):
         block.seen |= 1 << g
         M.counts[g].first_touches += 1
@@ -89,8 +88,6 @@ def populate(M: DriverState, g: int, b: int, mask: int) -> float:
             return float(ns)
         M.roots[r].owner = b
         M.chunk[g, b] = r
-        if s.foresees:
-            M.roots[r].key = -next_use(M, b)
         zeroed = scratch(M, REST)
         clear(W, zeroed)
         fill(W, zeroed, 0, block.pages)

@@ -6,9 +6,11 @@ from types import ModuleType
 
 import numpy as np
 
+from gpusim.base.calls import parse
 from gpusim.base.compiled import kernel, outlined
+from gpusim.base.errors import PolicyError, suggest
 from gpusim.base.tables import table
-from gpusim.engine.pages import density
+from gpusim.engine.pages import density, page_policy
 from gpusim.engine.pages.bits import clear, fill, none, subtract
 from gpusim.engine.pages.dispatch import dispatch
 from gpusim.engine.pages.driver_tables import (
@@ -29,19 +31,75 @@ from gpusim.engine.pages.driver_tables import (
 )
 from gpusim.engine.pages.prefetch import block, correlation, oracle, sequential, stride, tree
 from gpusim.engine.pages.prefetch import none as nothing
+from gpusim.machine.driver_parameters import UvmError
+from gpusim.policies.forms import PagePolicy
+from gpusim.policies.registry import SHIPPED, Registry, bind
+from gpusim.policies.units import PAGES, check, units
 
 POLICIES: dict[str, ModuleType] = {
     "tree": tree, "none": nothing, "sequential": sequential, "block": block, "stride": stride, "correlation": correlation,
     "oracle": oracle,
 }  # fmt: skip
-PREFETCHERS = tuple(POLICIES)
-ORACLES = tuple(name for name, policy in POLICIES.items() if hasattr(policy, "FORESEES"))
+def known(own: Registry = SHIPPED) -> tuple[str, ...]:
+    """The names of all prefetchers that unified memory can have."""
+    return (*POLICIES, *(entry.name for entry in own.entries("prefetch") if PAGES in units(entry)))
 
 
-def choose(M: DriverState, name: str) -> DriverState:
-    """The policy of a run, with tables for what it learns."""
+PREFETCHERS = known()
+
+
+def refuse(text: str, own: Registry = SHIPPED) -> None:
+    """Raises UvmError for a name that there is not, PolicyError for a policy that has no meaning for pages."""
+    name, given = parse(text)
+    if name in POLICIES:
+        if given:
+            raise UvmError(f"the prefetcher '{name}' of unified memory has no parameters")
+        return
+    try:
+        entry = own.find("prefetch", name)
+    except PolicyError:
+        raise UvmError(f"unified memory has no prefetch policy '{name}'", hint=suggest(name, known(own))) from None
+    check(entry, PAGES)
+    bind(entry, given)
+
+
+def find(text: str, own: Registry = SHIPPED) -> PagePolicy | str:
+    """The prefetcher that this text names: one of POLICIES by its name, any other ready to run.  Raises as `refuse`."""
+    refuse(text, own)
+    if parse(text)[0] in POLICIES:
+        return text
+    found: PagePolicy = own.get("prefetch", text)
+    return found
+
+
+def refuse_migration(text: str, own: Registry = SHIPPED) -> None:
+    """Raises PolicyError for a migration policy that there is not."""
+    name, given = parse(text)
+    if name != "none":
+        bind(own.find("migrate", name), given)
+
+
+def migration(text: str, own: Registry = SHIPPED) -> PagePolicy | None:
+    """The policy that says which blocks belong into the GPU's memory; None: the driver's rules."""
+    if text == "none":
+        return None
+    found: PagePolicy = own.get("migrate", text)
+    return found
+
+
+def foresees(text: str) -> bool:
+    """Whether the prefetcher reads the future."""
+    return hasattr(POLICIES.get(parse(text)[0]), "FORESEES")
+
+
+def choose(M: DriverState, chosen_one: PagePolicy | str, block: PagePolicy | None = None) -> DriverState:
+    """The prefetcher of a run, with tables for what it learns, and its migration policy."""
+    region = chosen_one if isinstance(chosen_one, PagePolicy) else None
+    if region is not None or block is not None:
+        M = page_policy.install(M, region, block)
+    name = "tree" if isinstance(chosen_one, PagePolicy) else chosen_one
     s, policy = M.state[0], POLICIES[name]
-    s["prefetcher"] = PREFETCHERS.index(name)
+    s["prefetcher"] = tuple(POLICIES).index(name)
     s["learns"], s["announces"] = hasattr(policy, "LEARNS"), hasattr(policy, "launched")
     if not hasattr(policy, "LEARNS"):
         return M
@@ -98,6 +156,8 @@ def propose(M: DriverState, p: int, b: int, faulted: int, n_faulted: int) -> boo
     clear(W, out)
     if p == CPU and s.learns:
         tree.propose(M, p, b, faulted)
+    elif s.regions and p != CPU:
+        page_policy.propose(M, p, b, faulted)
     else:
         _own(M, p, b, faulted)
     subtract(W, out, faulted)

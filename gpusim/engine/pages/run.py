@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpusim.engine.pages import account, page_tables, prefetchers, raster, recorded, step_columns, victims
+from gpusim.engine.pages import account, page_tables, raster, recorded, step_columns, victims
 from gpusim.engine.pages.before import footprint, program_of, room
 from gpusim.engine.pages.driver_tables import COUNTER, CPU, DEMAND, EXPLICIT, PREFETCH
 from gpusim.engine.pages.settings import DRIVER, DriverSettings
@@ -51,10 +51,13 @@ def simulate_unified(
     Memory that is full and may not be evicted is a result, not an error.  Raises UvmError, ProfileError, PolicyError.
     """
     available = room(source, profile, capacity_bytes)
-    program = program_of(source, profile, settings, place)
+    program = program_of(source, profile, settings, place, available)
     # More chunks than the program has windows stay free: tables for them would be memory wasted.
     platform = platforms.of(profile, min(max(available, BLOCK_BYTES), 2 * program.footprint))
-    options = {"evict": settings.evict, "prefetcher": settings.prefetch, "seed": seed + 1, "log": EVENTS if log else 0}
+    options: dict[str, Any] = {
+        "evict": settings.evict, "prefetcher": settings.prefetch, "migrate": settings.migrate, "own": settings.own,
+        "seed": seed + 1, "log": EVENTS if log else 0,
+    }  # fmt: skip
     if isinstance(source, Workload):
         how = {"place": place, "share": share, "active_thread_percentage": active_thread_percentage, "seed": seed}
         return _of_recorded(source, profile, program, platform, settings, available, options, how)
@@ -121,7 +124,7 @@ def _spec(
         "trace": program.name,
         "trace_hash": source.trace.content_hash if isinstance(source, Workload) else source.content_hash,
         "profile": profile.name,
-        "oracles": ["unified"] if settings.evict in victims.ORACLES or settings.prefetch in prefetchers.ORACLES else [],
+        "oracles": ["unified"] if settings.oracle else [],
         "capacity": available,
         "host_capacity": int(profile.host.capacity.value),
         "footprint": footprint(source),
@@ -160,7 +163,7 @@ def _for_referee(program: ManagedProgram, ran: UvmResult, evict: str) -> dict[st
     return {
         "page": ran.platform.page,
         "chunks": 0 if ran.platform.unified else ran.platform.memory // BLOCK_BYTES,
-        "whole": not hasattr(victims.POLICIES[evict], "PIECES"),
+        "whole": not hasattr(victims.module(evict), "PIECES"),
         "processors": len(ran.counts),
         "allocations": [[array.bytes, array.at, array.kind] for array in program.arrays],
         "events": ran.events,

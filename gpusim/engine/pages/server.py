@@ -205,6 +205,7 @@ def serve_blocks(M: DriverState, P: Paging) -> None:
         if not none(W, scratch(M, FAULTED)):
             s.now += gpu.block
             M.blocks[b].served, M.blocks[b].served_by = M.counts[p].replays + 1, p
+            M.blocks[b].services += 1
             s.now += serve(M, p, b, scratch(M, WRITES))
             begin_copies(M, p)
             if s.failed:

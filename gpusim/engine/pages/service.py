@@ -30,6 +30,7 @@ from gpusim.engine.pages.driver_tables import (
 )  # fmt: skip
 from gpusim.engine.pages.events import note
 from gpusim.engine.pages.mapping import grant, reaches, sees
+from gpusim.engine.pages.page_policy import belongs
 from gpusim.engine.pages.prefetchers import propose
 from gpusim.engine.pages.residency import bring
 from gpusim.engine.pages.thrashing import happened, mitigate
@@ -64,6 +65,8 @@ def destination(M: DriverState, p: int, b: int, page: int, write: bool, counted:
     if has(M.bits, shared(M, THRASHING, b), page) and M.watched[b * PAGES + page].home != NONE:
         return int(M.watched[b * PAGES + page].home)
     at = holder(M, b, page, p)
+    if s.migrates and p != CPU and at != NONE and at != p and reaches(M, p, at):
+        return p if belongs(M, p, b, write) else int(at)
     if at == NONE:
         return int(block.preferred) if block.preferred != NONE and reaches(M, p, block.preferred) else p
     if at != p and not counted and block.accessed_by & (1 << p) and reaches(M, p, at):
@@ -78,7 +81,8 @@ def plain(M: DriverState, b: int) -> bool:
     """Is the processor that faults the destination of every page?"""
     block = M.blocks[b]
     hinted = block.preferred != NONE or block.accessed_by or block.read_mostly
-    return not (hinted or block.tracked or block.kind != MANAGED or M.state[0].force_sysmem or M.state[0].unified)
+    return not (hinted or block.tracked or block.kind != MANAGED or M.state[0].force_sysmem or M.state[0].unified
+                or M.state[0].migrates)  # fmt: skip
 
 
 @outlined

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.base.errors import suggest
 from gpusim.base.units import show_bytes
 from gpusim.engine.clock.links import SAME_INSTANT
 from gpusim.engine.pages import host, page_tables, prefetchers, raster, victims
@@ -23,6 +22,7 @@ from gpusim.engine.pages.server import run_alone
 from gpusim.engine.state import NEVER
 from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError, resolve
 from gpusim.machine.platforms import Platform
+from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs.managed.layout import Span, lay_out
 from gpusim.programs.managed.steps import (
     Advise,
@@ -89,16 +89,20 @@ def simulate_uvm(
     gpus: int = 1,
     evict: str = "driver",
     prefetcher: str = "tree",
+    migrate: str = "none",
+    own: Registry = SHIPPED,
     log: int = 0,
     seed: int = 1,
     watch: Watch | None = None,
 ) -> UvmResult:
     """Run the steps of `program` over `arrays`.
 
+    own    the policies that `evict`, `prefetcher` and `migrate` may name beside the built-in ones
     log    how many events are kept one by one at most; room that is not needed costs no memory
     watch  called before the first step and after each, with the tables and the number of steps done
     """
-    M, told = memory(arrays, program, platform, parameters, gpus=gpus, evict=evict, prefetcher=prefetcher, log=log, seed=seed)
+    M, told = memory(arrays, program, platform, parameters, gpus=gpus, evict=evict, prefetcher=prefetcher,
+                     migrate=migrate, own=own, log=log, seed=seed)  # fmt: skip
     at_work = _AtWork(M, spans := lay_out(arrays), program, platform, told, watch)
     at_work.go_through()
     events = int(M.state["logged"][0])
@@ -111,21 +115,19 @@ def simulate_uvm(
 
 def memory(
     arrays: Sequence[Array], program: Steps, platform: Platform, parameters: Mapping[str, int | str] | None, *, gpus: int = 1,
-    evict: str = "driver", prefetcher: str = "tree", log: int = 0, seed: int = 1,
+    evict: str = "driver", prefetcher: str = "tree", migrate: str = "none", own: Registry = SHIPPED, log: int = 0,
+    seed: int = 1,
 ) -> tuple[DriverState, list[str]]:  # fmt: skip
     """The driver's tables before a program, and what there is to tell of its parameters."""
     values, told = resolve({**platform.parameters, **(parameters or {})})
-    for kind, known, asked in (("evict", victims.EVICT, evict), ("prefetcher", prefetchers.PREFETCHERS, prefetcher)):
-        if asked not in known:
-            raise UvmError(f"unknown {kind} policy {asked!r} of unified memory", hint=suggest(asked, known))
+    victim, ahead, worth = victims.find(evict, own), prefetchers.find(prefetcher, own), prefetchers.migration(migrate, own)
     fits(arrays, platform)
     M = build(platform, arrays, gpus, values, log)
-    victims.choose(M, evict)
-    M = prefetchers.choose(M, prefetcher)
+    M = prefetchers.choose(victims.choose(M, victim, seed), ahead, worth)
     if values["uvm_perf_access_counter_migration_enable"] > 0 and not M.state["counters"][0]:
         told.append("uvm_perf_access_counter_migration_enable=1: on hosts with pages of 4 KiB nothing moves since release 575")
     M.state["seed"] = seed
-    if evict in victims.ORACLES or prefetcher in prefetchers.ORACLES:
+    if victims.foresees(evict, own) or prefetchers.foresees(prefetcher):
         M = foresee(M, first_run(arrays, program, platform, gpus))
     return M, told
 

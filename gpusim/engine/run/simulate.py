@@ -32,7 +32,7 @@ from gpusim.machine.kernels.durations import durations as modelled
 from gpusim.machine.kernels.needs import kernel_needs
 from gpusim.machine.profile import Profile
 from gpusim.machine.tiers import DEFAULT, Tier
-from gpusim.policies import registry
+from gpusim.policies import registry, units
 from gpusim.policies.ask import own_line
 from gpusim.policies.place.parts.guard import Misplaced
 from gpusim.policies.planning import NOTHING, Schedule
@@ -270,6 +270,8 @@ def prepared(
     named = {"place": place, "evict": evict, "prefetch": prefetch, "defrag": defrag, "release": release, "pool": pool}
     policies = {kind: own.get(kind, spec) for kind, spec in named.items()}
     policies["defrag"].check(policies["place"])
+    for kind in ("evict", "prefetch"):
+        units.check(policies[kind].entry, units.TENSORS)
     words, percentage = sharing.parse(share), sharing.percentage(active_thread_percentage)
     if work is None:
         if durations is None:

@@ -98,7 +98,8 @@ def oracle(axis: str, text: str, own: Registry) -> bool:
     if axis.startswith("policies."):
         return any(own.find(axis.partition(".")[2], name).oracle for name in names(axis, text))
     given = dict(parts(axis, text)).get("driver", {}) if axis == "unified" else {}
-    return given.get("evict") in victims.ORACLES or given.get("prefetch") in prefetchers.ORACLES
+    evict, ahead = given.get("evict", DRIVER.evict), given.get("prefetch", DRIVER.prefetch)
+    return victims.foresees(evict, own) or prefetchers.foresees(ahead)
 
 
 def apart(path: str) -> tuple[str, str, str]:

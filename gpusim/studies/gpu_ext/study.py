@@ -1,0 +1,207 @@
+"""Each published row of gpu_ext beside ours: programs from their sources on the catalogue's RTX 5090."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from gpusim.engine.pages.simulate import simulate_uvm
+from gpusim.machine.platforms import load
+from gpusim.policies import registry
+from gpusim.programs.managed.steps import Access, Advise, Array, HostTouch, Kernel, Prefetch, Start, Step
+from gpusim.studies.gpu_ext import kernels
+from gpusim.studies.gpu_ext.kernels import TOTAL, StudyProgram
+
+FOLDER = Path(__file__).parent
+GIB = 1 << 30
+CONTEXTS = (0.5, 1.2)  # GiB that a process takes from the total: not published, so that ours is what lies between
+MACHINE = "rtx-5090"
+PART, LAYERS = 8, 8  # of hotspot's rows and columns; GEMM's layers that are simulated
+# What resident kernels take is no paging, and comes from other rows than those that are scored: cudaMalloc of the same file,
+# and the run alone of each pair.
+ACCESS_NS = 0.568e6 / (16_834_658_304 / 4096)  # seq_stream, device, 0.5
+HOP_NS = 9e3 / 8                               # pointer_chase, device, 0.5
+ALONE = 0.6  # the size factor of single_1x
+LAYER_NS, PASS_NS = 1476.69e6 / (112 * 10), 412.128e6 / 10  # single_1x of GEMM, of hotspot
+GIVEN = ("device", "single_1x")
+SYNTHETIC = {
+    "seq_stream": (kernels.sequential, ACCESS_NS), "rand_stream": (kernels.scattered, ACCESS_NS),
+    "pointer_chase": (kernels.pointer_chase, HOP_NS),
+}  # fmt: skip
+HINTS: dict[str, tuple[str, int] | None] = {
+    "uvm": None, "uvm_prefetch": None, "uvm_advise_read": ("read_mostly", 1), "uvm_advise_pref_gpu": ("preferred_location", 1),
+    "uvm_advise_pref_cpu": ("preferred_location", 0), "uvm_advise_access": ("accessed_by", 1),
+}  # fmt: skip
+# eviction_freq_pid_decay(1, 1) moves a chunk to the end of the list at each service, as the driver does.
+DRIVER_ITSELF = ("no_policy", "single_2x", "eviction_freq_pid_decay")
+MOST = 100.0
+PAIR = "two processes as one whose kernels alternate"
+UNEQUAL = "one process ends first: that needs processes on the common clock"
+
+
+@dataclass(frozen=True)
+class StudyRow:
+    """One published time.  group: the rows that are compared with each other; given: it is an input, and not scored."""
+
+    group: str
+    case: str
+    published_ms: float
+    low_ms: float
+    high_ms: float
+    row: tuple[tuple[str, str], ...]
+    given: bool = False
+
+    def __getitem__(self, key: str) -> str:
+        return dict(self.row)[key]
+
+
+def published() -> list[StudyRow]:
+    with (FOLDER / "gpu_ext_published.csv").open(encoding="utf-8", newline="") as file:
+        return [_row(row) for row in csv.DictReader(file)]
+
+
+def _row(row: dict[str, str]) -> StudyRow:
+    ms = float(row["median_ms"])
+    apart = row["policy"] and not row["policy"].startswith("single")
+    hinted = "memadvise" in row["file"]
+    group = f"{row['kernel']}, {'two processes' if apart else 'hints' if hinted else 'alone'}"
+    case = f"{row['policy']}({row['high']}, {row['low']})" if apart else row["policy"] or f"{row['mode']} {row['size_factor']}"
+    return StudyRow(group, case, ms, float(row["min_ms"] or ms), float(row["max_ms"] or ms), tuple(row.items()),
+                    row["mode"] in GIVEN or row["policy"] in GIVEN)  # fmt: skip
+
+
+def refusal(row: StudyRow) -> str:
+    """Why there is no answer; "" where there is one."""
+    equal = row["high"] == row["low"] or float(row["high"] or 0) > MOST
+    return "" if not row["policy"] or row["policy"].startswith("single") or equal else UNEQUAL
+
+
+def _loaded(row: StudyRow) -> bool:
+    """Whether the policy was there: the loader of prefetch_pid_tree refuses thresholds above 100 percent, and ends."""
+    return bool(row["high"]) and row["policy"] not in DRIVER_ITSELF and float(row["high"]) <= MOST
+
+
+def reproduce(
+    rows: Iterable[StudyRow], progress: Callable[[int, int], None] = lambda done, total: None
+) -> list[dict[str, Any]]:
+    rows = list(rows)
+    made = []
+    for n, row in enumerate(rows, 1):
+        made.append(_answer(row))
+        progress(n, len(rows))
+    return made
+
+
+def _answer(row: StudyRow) -> dict[str, Any]:
+    why = "given" if row.given else refusal(row)
+    how = PAIR if "two processes" in row.group else ""
+    found = [] if why else [_ms(row, context) for context in CONTEXTS]
+    low, high = (min(found), max(found)) if found else (None, None)
+    nearest = None if low is None or high is None else min(max(row.published_ms, low), high)
+    return {
+        "group": row.group, "case": row.case, "published": row.published_ms, "from": row.low_ms, "to": row.high_ms,
+        "ours": None if low is None or high is None else (low + high) / 2, "ours_low": low, "ours_high": high,
+        "difference": None if nearest is None else nearest / row.published_ms - 1, "note": why or how,
+    }  # fmt: skip
+
+
+def _ms(row: StudyRow, context: float) -> float:
+    kernel, factor = row["kernel"], float(row["size_factor"])
+    threshold = float(row["high"]) if _loaded(row) else -1.0
+    if kernel in SYNTHETIC:
+        return simulated(kernel, factor, row["mode"], context)
+    return simulated_pair(kernel, factor, "two processes" in row.group, threshold, context)
+
+
+@cache
+def simulated(kernel: str, factor: float, mode: str, context: float) -> float:
+    """ms of a synthetic kernel: the median of its timed runs."""
+    write, ns = SYNTHETIC[kernel]
+    program = write(factor, ns)
+    touch = sum(not isinstance(step, Kernel) or step.name == "init" for step in program.steps[:2])
+    hint = HINTS[mode]
+    said: list[Step] = [Advise(array.name, *hint) for array in program.arrays] if hint else []
+    if mode == "uvm_prefetch":
+        said = [Prefetch(array.name) for array in program.arrays]
+    steps = [*program.steps[:touch], *said, *program.steps[touch:]]
+    times = _run(replace(program, steps=steps), context, "tree")
+    return float(median(_iterations(times)))
+
+
+def _iterations(times: list[float]) -> list[float]:
+    """Three timed runs of as many steps each."""
+    each = len(times) // 3
+    return [sum(times[k * each : (k + 1) * each]) for k in range(3)]
+
+
+@cache
+def simulated_pair(kernel: str, factor: float, two: bool, threshold: float, context: float) -> float:
+    """ms of one iteration of GEMM or hotspot, alone, or of two that take turns kernel by kernel."""
+    if kernel == "gemm":
+        program = kernels.gemm(factor, LAYER_NS, LAYERS)
+    else:
+        program = kernels.hotspot(factor, PASS_NS * factor / ALONE, PART)
+    if two:
+        program = both(program)
+    prefetcher = "tree"
+    if threshold >= 0:
+        arrays = len(program.arrays) // 2 if two else len(program.arrays)
+        prefetcher = f"prefetch_pid_tree(arrays={arrays}, high={threshold:g}, low={threshold:g})"
+    return sum(_run(program, context, prefetcher)) * program.times
+
+
+def both(program: StudyProgram) -> StudyProgram:
+    """Two processes that run the same program at once, as one whose kernels alternate: they share GPU, driver and link."""
+    def of(prefix: str, step: Step) -> Step:
+        if isinstance(step, Kernel):
+            accesses: list[Access] = [replace(a, array=prefix + a.array) for a in step.accesses]
+            return replace(step, accesses=accesses)
+        return replace(step, array=prefix + step.array) if isinstance(step, HostTouch) else step
+
+    arrays = [Array(prefix + a.name, a.bytes) for prefix in ("high.", "low.") for a in program.arrays]
+    steps: list[Step] = []
+    for step in program.steps:
+        steps += [step] if isinstance(step, Start) else [of(prefix, step) for prefix in ("high.", "low.")]
+    return replace(program, arrays=arrays, steps=steps)
+
+
+def _run(program: StudyProgram, context: float, prefetcher: str) -> list[float]:
+    """ms of each timed step."""
+    own = registry.of(FOLDER / "policies.py")
+    machine = replace(load(MACHINE), memory=int((TOTAL - context * GIB) * program.scale))
+    result = simulate_uvm(program.arrays, program.steps, machine, prefetcher=prefetcher, own=own)
+    return [step.ns / 1e6 for step in result.steps]
+
+
+def rankings(made: Iterable[dict[str, Any]]) -> list[str]:
+    """Pairs of cases of a group that come in another order than published, where both orders are sure: intervals apart."""
+    wrong = []
+    for a, b in combinations([row for row in made if row["ours"] is not None], 2):
+        if a["group"] != b["group"]:
+            continue
+        theirs = (a["from"] > b["to"]) - (b["from"] > a["to"])
+        ours = (a["ours_low"] > b["ours_high"]) - (b["ours_low"] > a["ours_high"])
+        if theirs and ours and theirs != ours:
+            wrong.append(f"{a['group']}: {a['case']} and {b['case']}")
+    return wrong
+
+
+def summary(made: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """By group: how many rows are scored, and how far off they are."""
+    groups: dict[str, list[float]] = {}
+    refused: dict[str, int] = {}
+    for row in made:
+        if row["difference"] is not None:
+            groups.setdefault(row["group"], []).append(abs(row["difference"]))
+        elif row["note"] != "given":  # refused
+            refused[row["group"]] = refused.get(row["group"], 0) + 1
+    return [
+        {"group": group, "rows": len(off), "median": median(off), "worst": max(off), "refused": refused.get(group, 0)}
+        for group, off in groups.items()
+    ]

@@ -1,0 +1,186 @@
+"""Policies of users for unified memory: do they decide what they say, about chunks, regions and blocks?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from unified_by_hand import BLOCK, WHOLE, blocks, one_thread, run
+
+import gpusim
+from gpusim.base.errors import PolicyError
+from gpusim.base.yaml.values import PolicySpec
+from gpusim.engine.pages import settings
+from gpusim.engine.pages.advice import advised
+from gpusim.machine.driver_parameters import UvmError
+from gpusim.policies import decorators as policy
+from gpusim.policies import registry
+from gpusim.policies.tenant_memory import TenantSeen, TenantsView
+from gpusim.programs.managed.steps import Access, Advise, Array, HostTouch, Kernel, ManagedProgram, Prefetch
+
+pytestmark = pytest.mark.hand_worked
+
+
+@policy.evict
+def highest_array(array, arrived):  # type: ignore[no-untyped-def]
+    """The allocation that was made last leaves first, of it what came first."""
+    return arrived - 1e12 * array
+
+
+@policy.evict
+def returns(evictions, last_use):  # type: ignore[no-untyped-def]
+    """What has left before stays, of others the least recently used leaves."""
+    return evictions * 1e12 + last_use
+
+
+@policy.evict
+def rested(now, last_use):  # type: ignore[no-untyped-def]
+    """The least recently used, as a score that reads the time."""
+    return last_use - now
+
+
+@policy.prefetch
+def as_driver(present, pages, threshold):  # type: ignore[no-untyped-def]
+    """The driver's own rule."""
+    return present * 100 > pages * threshold
+
+
+@policy.prefetch
+def fixed(pages, most=64):  # type: ignore[no-untyped-def]
+    """The naturally aligned `most` pages around a fault."""
+    return pages <= most
+
+
+OWN = registry.of(highest_array, returns, rested, as_driver, fixed)
+
+
+def test_a_score_of_the_allocation_keeps_the_first() -> None:
+    # Four chunks: blocks 0 and 1 of a, 2 and 3 of b; the fifth is room for two more of b, then a's are still there.
+    arrays = [Array("a", 2 * BLOCK), Array("b", 4 * BLOCK)]
+    kernel = [one_thread(0), one_thread(512)]
+    other = [Kernel("b", [Access("b", index=np.array([k * 512 * 1024]))], (1, 1), (1, 1), ns=0.0) for k in range(4)]
+    steps = [HostTouch("a"), HostTouch("b"), *kernel, *other, *kernel]
+    for evict, again in (("highest_array", 0), ("driver", 2)):
+        result = run(steps, arrays, parameters=WHOLE, evict=evict, own=OWN)
+        assert sum(int(s.counts[1]["faults"]) for s in result.steps[-2:]) == again
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 0, 4, 0], [0, 1, 2, 3, 0, 4, 1], [0, 1, 2, 3, 4] * 3])
+def test_a_score_that_reads_the_time_is_lru(order: list[int]) -> None:
+    def misses(evict: str) -> int:
+        return int(run([HostTouch("a"), blocks(*order)], parameters=WHOLE, evict=evict, own=OWN).counts[1]["evictions"])
+
+    assert misses("rested") == misses("lru")
+
+
+def test_a_block_that_came_back_stays() -> None:
+    # 4 sends 0 away, 0 comes back; 5, 6 and 7 take the room of others, then 1 comes back: 5 leaves, where LRU sends 0 away.
+    order = [0, 1, 2, 3, 4, 0, 5, 6, 7, 1, 0]
+    for evict, faults in (("returns", 10), ("lru", 11)):
+        step = run([HostTouch("a"), blocks(*order)], parameters=WHOLE, evict=evict, own=OWN).steps[-1]
+        assert int(step.counts[1]["faults"]) == faults
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_drivers_rule_as_a_users_policy_is_the_driver(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    arrays = [Array("a", 5 * BLOCK), Array("b", 3 * BLOCK - 70_000, at=70_000)]
+    touched = [rng.integers(0, array.bytes // 4096, 96) * 1024 for array in arrays]
+    kernels = [Kernel(x.name, [Access(x.name, tx=1, bx=32, index=i)], (3, 1), (32, 1), ns=1e5)
+               for x, i in zip(arrays, touched, strict=True)]  # fmt: skip
+    ran = [run([HostTouch("a"), HostTouch("b"), *kernels], arrays, prefetcher=p, own=OWN, log=50_000)
+           for p in ("tree", "as_driver")]  # fmt: skip
+    assert ran[0].ns == ran[1].ns and ran[0].log.tobytes() == ran[1].log.tobytes()
+
+
+def test_a_region_policy_has_its_parameters() -> None:
+    for text, pages in (("fixed", 64), ("fixed(most=16)", 16), ("fixed(most=512)", 512)):
+        counts = run([HostTouch("a"), one_thread(5)], prefetcher=text, own=OWN).steps[-1].counts[1]
+        assert int(counts["came"].sum()) == pages
+
+
+def test_a_block_is_read_where_it_is_until_it_is_hot() -> None:
+    # 256 remote reads tell the driver; the policy has the block come at the first notice, or never.
+    reads = [Kernel(f"r{k}", [Access("a", index=np.full(32, 32 * k))], (8, 1), (32, 1), ns=1e6) for k in range(64)]
+    for promote, came in ((256, True), (1e9, False)):
+        counts = run([HostTouch("a", count=BLOCK), *reads], [Array("a", BLOCK)], migrate=f"hot(promote={promote})").counts[1]
+        assert int(counts["remote_bytes"]) > 0 and (int(counts["came"].sum()) > 0) is came
+
+
+def test_a_block_that_rests_leaves_while_the_link_is_idle() -> None:
+    wait = Kernel("other", [Access("b", index=np.array([0]))], (1, 1), (1, 1), ns=5e8)
+    arrays = [Array("a", BLOCK), Array("b", BLOCK)]
+    counts = run([HostTouch("a"), Prefetch("a"), wait, wait, wait], arrays, migrate="hot(promote=0, demote=1e9)").counts[1]
+    assert int(counts["evictions"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"evict": "staged"}, "evict policy 'staged' reads 'stage', which chunks do not have"),
+        ({"evict": "none"}, "evict policy 'none' has no meaning for chunks"),
+        ({"evict": "lru(k=2)"}, "policy 'lru' has no parameter 'k'"),
+        ({"evict": "lrv"}, "unified memory has no evict policy 'lrv'"),
+        ({"prefetch": "next_k"}, "prefetch policy 'next_k' brings tensors before kernels"),
+        ({"migrate": "hott"}, "there is no migrate policy 'hott'"),
+    ],
+)
+def test_what_has_no_meaning_is_told(words: dict[str, str], said: str) -> None:
+    with pytest.raises((PolicyError, UvmError), match=said.replace("(", r"\(")):
+        settings.settings(PolicySpec("driver", tuple(words.items())), OWN)
+
+
+@pytest.mark.slow
+def test_a_users_file_is_named_in_one_word(tmp_path: Any) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("from gpusim import policy\n\n@policy.evict\ndef mine(arrived, weight=1.0):\n    return weight * arrived\n")
+    ran = [gpusim.simulate("vector_add", on="l4", memory="60 %", unified=f"driver(evict={evict})", use=file, bounds=False)
+           for evict in ("fifo", "mine(weight=2)")]  # fmt: skip
+    assert ran[0].metrics == ran[1].metrics
+
+
+@pytest.mark.slow
+def test_a_policy_of_chunks_is_refused_for_tensors() -> None:
+    with pytest.raises(PolicyError, match="evict policy 'returns' reads 'evictions', which tensors do not have"):
+        gpusim.simulate("resnet50-train", on="l4", memory="60 %", evict=returns)
+
+
+
+def test_a_tree_for_each_allocation_brings_less_where_most_is_wasted() -> None:
+    """Six pages of each block are touched, each beyond what the one before has brought, in memory for a tenth of the blocks."""
+    pages = [512 * b + 16 * k for b in range(40) for k in (0, 1, 2, 4, 8, 16)]
+    kernels = [one_thread(*pages, name=f"pass {k}") for k in range(3)]
+    came = {}
+    for prefetcher in ("tree", "forest", "forest(sparse=1.1)", "forest(dense=1)"):
+        result = run([HostTouch("a"), *kernels], [Array("a", 40 * BLOCK)], prefetcher=prefetcher)
+        came[prefetcher] = int(result.steps[-1].counts[1]["came"].sum())
+    # In the driver's tree the sixth fault brings the block; once that is known to be wasted, only 64 KiB come with each fault.
+    assert came["tree"] == came["forest(sparse=1.1)"] == 40 * 512
+    assert came["forest"] == 40 * 6 * 16 and came["forest(dense=1)"] == 40 * 512
+
+
+def test_a_static_plan_brings_what_is_accessed_most() -> None:
+    """Room for three of five blocks: b (two blocks) is read four times, a and c once: b comes whole, they stay on the host."""
+    arrays = [Array("a", 2 * BLOCK), Array("b", 2 * BLOCK), Array("c", BLOCK)]
+    sweep = {name: Kernel(name, [Access(name, tx=1, bx=256)], (array.bytes // 1024, 1), (256, 1), ns=0.0)
+             for name, array in zip("abc", arrays, strict=True)}  # fmt: skip
+    program = ManagedProgram("p", arrays, [*map(HostTouch, "abc"), sweep["a"], sweep["c"], *[sweep["b"]] * 4])
+    told = advised(program, "static", 3 * BLOCK)
+    assert [(s.array, s.advice) for s in told.steps if isinstance(s, Advise)] == [
+        ("a", "preferred_location"), ("a", "accessed_by"), ("c", "preferred_location"), ("c", "accessed_by"),
+    ]  # fmt: skip
+    assert [s.array for s in told.steps if isinstance(s, Prefetch)] == ["b"]
+    result = run(list(told.steps), arrays)
+    assert int(result.counts[1]["faults"]) == 0 and int(result.counts[1]["came"].sum()) == 2 * 512
+
+
+def test_memory_of_the_program_that_runs_last_leaves_first() -> None:
+    """Three programs of half of the memory: 0 has run, 1 waits with its memory there, 2 is next but one; 1's turn comes.
+
+    nvshare sends away what has waited longest, which is 2; 2 is the next to run, and 0, which has just run, the last.
+    """
+    seen = [TenantSeen(0, 4, 4, 0, True, 0), TenantSeen(1, 4, 0, 4, True, 20), TenantSeen(2, 4, 4, 0, True, 10)]
+    view = TenantsView(now=0, capacity=8, running=0, over=True, tenants=tuple(seen))
+    ours, theirs = (registry.get("tenants", name).turn(view) for name in ("msched", "nvshare"))
+    assert (ours.tenant, ours.leave) == (1, {0: 4}) and (theirs.tenant, theirs.leave) == (1, {2: 4})
