@@ -10,7 +10,7 @@ from gpusim.engine.pages.before import footprint, program_of, room
 from gpusim.engine.pages.driver_tables import COUNTER, CPU, DEMAND, EXPLICIT, PREFETCH
 from gpusim.engine.pages.settings import DRIVER, DriverSettings
 from gpusim.engine.pages.simulate import UvmResult, fits, memory, simulate_uvm
-from gpusim.engine.pages.step_columns import BEFORE
+from gpusim.engine.pages.step_columns import BEFORE, of_gpus
 from gpusim.engine.pages.tensors import Foreseen, known
 from gpusim.engine.pages.timeline import Timeline
 from gpusim.engine.run import outcome
@@ -25,7 +25,6 @@ from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Sta
 from gpusim.results.result import FINISHED, HOST_OOM, OOM, Result
 from gpusim.trace.workload import Workload
 
-GPU = 1
 EVENTS = 1 << 24  # that a log keeps at most
 
 
@@ -62,7 +61,10 @@ def simulate_unified(
         how = {"place": place, "share": share, "active_thread_percentage": active_thread_percentage, "seed": seed}
         return _of_recorded(source, profile, program, platform, settings, available, options, how)
     timeline = Timeline(len(program.steps))
-    ran = simulate_uvm(program.arrays, program.steps, platform, settings.parameters, watch=timeline.watch, **options)
+    gpus = max((step.gpu for step in program.steps if isinstance(step, Kernel)), default=1)
+    ran = simulate_uvm(
+        program.arrays, program.steps, platform, settings.parameters, gpus=gpus, watch=timeline.watch, **options
+    )
     numbers = metrics(program, ran) | _peaks(timeline)
     kept = None
     if log:
@@ -178,7 +180,7 @@ def metrics(program: ManagedProgram, ran: UvmResult, recorded: Foreseen | None =
     recorded  what is known of a recorded program: that stands for what the steps made of it, when all of them were carried out
     """
     page, link = ran.platform.page, ran.platform.link
-    gpu, cpu = ran.counts[GPU], ran.counts[CPU]
+    gpu, cpu = of_gpus(ran.counts), ran.counts[CPU]
     came = [int(pages) * page for pages in gpu["came"]]
     out = (int(cpu["came"].sum()) + int(gpu["left"])) * page
     makespan = round(ran.ns)

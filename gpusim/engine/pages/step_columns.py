@@ -14,16 +14,26 @@ from gpusim.results.log import STALLS as CAUSES
 from gpusim.results.page_log import HOST_TOUCH, KERNEL, NAMES, OTHER, STALLS
 from gpusim.trace.workload import F64, I64
 
-GPU = 1
 BEFORE = ("launch", "alloc", "sync", "event", "sms", "copy_engine")  # what a kernel waits for before it begins
 Pairs = Sequence[tuple[Step, StepResult]]
+
+
+def of_gpus(counts: Any) -> Any:
+    """What all GPUs counted together: COUNT[...]."""
+    if len(counts) == 2:
+        return counts[1]
+    found = counts[1].copy()
+    for row in counts[2:]:
+        for name in counts.dtype.names:
+            found[name] += row[name]
+    return found
 
 
 def waits(pairs: Pairs) -> dict[str, list[float]]:
     """By cause what each step waited for, ns: the driver, copies of pages, remote memory, its own moves of pages, the CPU."""
     found: dict[str, list[float]] = {cause: [0.0] * len(pairs) for cause in STALLS if cause not in BEFORE}
     for i, (step, result) in enumerate(pairs):
-        counts = result.counts[GPU]
+        counts = of_gpus(result.counts)
         if isinstance(step, Kernel):
             found["remote"][i] = float(counts["lagged"])
             found["migration"][i] = min(float(counts["copy_wait"]), result.stalled)
