@@ -76,6 +76,9 @@ def replay(
             earlier, logged = begin(M), int(M.state["logged"][0])
         else:
             run(M, step, dict(spans), platform, told)
+    before = M.log[: min(int(M.state["logged"][0]), len(M.log))]
+    for name in ("time", "since", "until"):
+        before[name] -= M.state["now"][0]  # the clock of the run begins here
     M.state["now"] = M.state["raster_from"] = 0.0
     M.gpus["copied"] = 0.0
     timeline.watch(M, 0)

@@ -10,7 +10,7 @@ from gpusim.engine.pages.before import footprint, program_of, room
 from gpusim.engine.pages.driver_tables import COUNTER, CPU, DEMAND, EXPLICIT, PREFETCH
 from gpusim.engine.pages.settings import DRIVER, DriverSettings
 from gpusim.engine.pages.simulate import UvmResult, fits, memory, simulate_uvm
-from gpusim.engine.pages.step_columns import BEFORE, of_gpus
+from gpusim.engine.pages.step_columns import of_gpus
 from gpusim.engine.pages.tensors import Foreseen, known
 from gpusim.engine.pages.timeline import Timeline
 from gpusim.engine.run import outcome
@@ -22,7 +22,9 @@ from gpusim.machine.platforms import Platform
 from gpusim.machine.profile import Profile
 from gpusim.programs.managed.layout import lay_out
 from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Start, Step, Wait
+from gpusim.results.page_log import BEFORE
 from gpusim.results.result import FINISHED, HOST_OOM, OOM, Result
+from gpusim.trace.trace import OP
 from gpusim.trace.workload import Workload
 
 EVENTS = 1 << 24  # that a log keeps at most
@@ -106,7 +108,8 @@ def _of_recorded(
 def _kernels_of(work: Workload) -> list[Step]:
     """A step for each operator, for what is asked of steps."""
     t = work.trace
-    return [Kernel(t.op_names[name], [], (1, 1), operator=op) for op, name in enumerate(t.op)]
+    streams = t.stream[t.kind == OP].tolist()
+    return [Kernel(t.op_names[name], [], (1, 1), stream=streams[op], operator=op) for op, name in enumerate(t.op)]
 
 
 def _of_island(simulation: Simulation, pairs: step_columns.Pairs) -> dict[str, int | float]:

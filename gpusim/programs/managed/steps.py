@@ -158,7 +158,7 @@ def _content(value: Any) -> bytes:
         return type(value).__name__.encode() + b"".join(
             f"{f.name}=".encode() + _content(getattr(value, f.name)) + b";"
             for f in fields(value)
-            if f.name not in ("where", "operator") and not (f.name == "stream" and value.stream == 0)
+            if f.name not in ("where", "operator") and not (f.name == "stream" and getattr(value, "stream", 0) == 0)
         )
     if isinstance(value, list | tuple):
         return b"[" + b",".join(map(_content, value)) + b"]"
