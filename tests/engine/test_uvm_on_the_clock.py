@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hand_worked import machine
 from unified_by_hand import BLOCK, TINY, blocks, simulate_uvm
 
 from gpusim.base.yaml.find import find
@@ -18,7 +19,9 @@ from gpusim.machine.catalogue import load
 from gpusim.machine.kernels.durations import durations
 from gpusim.machine.profile import changed
 from gpusim.programs.managed.steps import Access, Array, HostTouch, Kernel, Prefetch, Start, Wait
+from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace
+from gpusim.trace.trace import COPY_IN
 from gpusim.trace.workload import build
 
 pytestmark = [pytest.mark.hand_worked, pytest.mark.slow]
@@ -83,6 +86,29 @@ def test_a_kernel_that_works_goes_on_while_another_stands_at_faults() -> None:
     report = account.of(ran)
     assert sum(report.times.values()) == pytest.approx(ran.ns)
     assert report.beside["kernels"] == 2 * MS + FIRST + 3 * LATER and report.beside["any"] == 2 * MS
+
+
+def faulting_trace(copies: bool, kernel: bool = True) -> dict[str, int | float]:
+    """A kernel reads weights again that another has thrown out; meanwhile the program may copy 64 MiB on another stream."""
+    b = TraceBuilder("by hand")
+    weights, activations = b.alloc(2 * BLOCK), b.alloc(2 * BLOCK)
+    if kernel:
+        b.op("write", (), (activations,), duration=1000)
+        b.op("read", (weights,), (), duration=3000)
+    if copies:
+        b.op("copy", (), (), read_bytes=64 << 20, activity=COPY_IN, stream=1)
+    trace = b.finish()
+    work = build(trace, durations(trace, machine({}))[0])
+    return simulate_unified(work, machine({}), capacity_bytes=2 * BLOCK, place="best_fit").metrics
+
+
+def test_copies_of_pages_and_of_the_program_share_the_link() -> None:
+    pages, both = faulting_trace(copies=False), faulting_trace(copies=True)
+    assert both["h2d_bytes"] == pages["h2d_bytes"] == 2 * BLOCK, "the same pages come"
+    # At 10 bytes/ns what comes takes 419,430 ns, and twice that beside a copy; what leaves has its own direction.
+    assert both["stall_migration_ns"] - pages["stall_migration_ns"] == pytest.approx(2 * BLOCK / 10, abs=4)
+    assert both["makespan_ns"] == 1000 + -(-((64 << 20) + 2 * BLOCK) // 10), "the link carries both without a gap"
+    assert both["compute_busy_ns"] == pages["compute_busy_ns"] == 4000
 
 
 @pytest.mark.parametrize("name", ["gpt-medium-infer", "resnet50-sgd", "unet3d-train"])

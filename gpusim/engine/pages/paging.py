@@ -38,7 +38,7 @@ SERVER = record(
      ("fetched", i8), ("unique", i8), ("next", i8), ("noted", i8), ("throttled", i8),  # of the batch
      ("begin", f8), ("engaged", f8),
      ("over", f8),                       # ns: its work and its copies are done
-     ("copied", f8), ("flying", i8),     # when the copies are, alone on their link; flows that are under way
+     ("copied", f8), ("coming", f8),     # when the copies are, alone on their link; of their time, what comes takes
      ("acted", i8)]                      # rows of `acts` that are done
 )  # fmt: skip
 RELEASE, DISCARD, MIGRATE = range(3)

@@ -115,7 +115,10 @@ def _kernels_of(work: Workload) -> list[Step]:
 def _of_island(simulation: Simulation, pairs: step_columns.Pairs) -> dict[str, int | float]:
     """What the island counted: the time, what kernels waited for before they began, and inside."""
     mine = outcome.metrics(simulation)
-    names = ("makespan_ns", "compute_busy_ns", "compute_idle_share", *(f"stall_{cause}_ns" for cause in BEFORE))
+    names = (
+        "makespan_ns", "compute_busy_ns", "compute_idle_share", "program_transfer_ns", "host_work_ns",
+        *(f"stall_{cause}_ns" for cause in BEFORE),
+    )  # fmt: skip
     waited = {cause: round(sum(ns)) for cause, ns in step_columns.waits(pairs).items() if cause != "host"}
     return {name: mine[name] for name in names if name in mine} | {f"stall_{c}_ns": max(ns, 0) for c, ns in waited.items()}
 

@@ -256,15 +256,18 @@ def moment_of_replay(M: DriverState, P: Paging) -> float:
 @outlined
 def copied(M: DriverState, P: Paging) -> None:
     """A flow of the batch's copies has ended, now."""
-    v = P.server[0]
-    v.flying -= 1
-    if v.flying == 0:
-        late = M.state[0].now - v.copied
-        if late >= 1.0:  # others were on the link: less is the tick at which it is seen
-            M.gpus[v.gpu].copied = M.state[0].now
-            M.counts[v.gpu].copy_wait += max(M.state[0].now - v.over, 0.0)
-            v.over = max(v.over, M.state[0].now)
-        v.at = M.gpus[v.gpu].replays_at = moment_of_replay(M, P)
+    v, p, now = P.server[0], P.pager[0], M.state[0].now
+    gpu = M.gpus[v.gpu]
+    if gpu.into > 0.0:  # what leaves has left
+        on_time = now < gpu.first_copy + p.lasts + 1.0
+        p.into, p.lasts = gpu.into, max(v.copied - now if on_time else v.coming, 1.0)
+        gpu.into = 0.0
+        return
+    if now >= v.copied + 1.0:  # others were on the link: less is the tick at which it is seen
+        gpu.copied = now
+        M.counts[v.gpu].copy_wait += max(now - v.over, 0.0)
+        v.over = max(v.over, now)
+    v.at = gpu.replays_at = moment_of_replay(M, P)
 
 
 @outlined
@@ -277,9 +280,14 @@ def due(M: DriverState, P: Paging) -> None:
         return
     if v.phase == COPIES:
         v.phase, v.at = SERVES, FOREVER
-        v.flying = (gpu.into > 0.0) + (gpu.out > 0.0)
-        lasts = max(v.copied - gpu.first_copy, 1.0)
-        P.pager[0].into, P.pager[0].out, P.pager[0].lasts = gpu.into, gpu.out, lasts
+        # One engine does both directions: what leaves goes first.
+        lasts, leaving, coming = v.copied - gpu.first_copy, gpu.out * gpu.out_byte, gpu.into * gpu.in_byte
+        v.coming = lasts * coming / (leaving + coming)
+        P.pager[0].lasts = max(lasts - v.coming if gpu.out > 0.0 else lasts, 1.0)
+        if gpu.out > 0.0:
+            P.pager[0].out, gpu.out = gpu.out, 0.0
+        else:
+            P.pager[0].into, gpu.into = gpu.into, 0.0
         return
     n, F, q, now = M.counts[v.gpu], front_at(P.fronts[v.stream]), v.stream, s.now
     gpu.into, gpu.out, gpu.begun = 0.0, 0.0, 0
