@@ -220,9 +220,7 @@ PAGER = record(
      ("into", f8), ("out", f8), ("lasts", f8),
      ("failed", i8),       # memory is full and may not be evicted
      ("stops", i8), ("ended", i8),  # Python wants to see each so many operators that have ended; how many have since
-     ("due", i8),          # it is to be told
-     ("working", i8), ("standing", i8),  # kernels whose own work goes on, and that stand at faults
-     ("since", i8), ("worked_ns", i8), ("stood_ns", i8)]  # time in which some work; in which none does, and some stand
+     ("due", i8)]          # it is to be told
 )  # fmt: skip
 LAUNCHED, STOPPED, DUE, COPIED = range(4)  # what is told: warps begin, they have stopped; the driver goes on, a copy has ended
 WARPS = record(

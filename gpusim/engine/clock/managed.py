@@ -67,8 +67,7 @@ def go_on(isl: Island, q: int) -> None:
     """The warps of stream q go on: the activity's own work up to their next stop is timed, or flows."""
     c, w = isl.clock[0], isl.warps[q]
     a = isl.activities[w.activity]
-    stood = int(a.stopped < NEVER)
-    if stood:
+    if a.stopped < NEVER:
         a.stalled += c.now - a.stopped
         a.stopped = NEVER
     a.ends = max(c.now, math.ceil(w.stop - links.SAME_INSTANT))
@@ -76,8 +75,6 @@ def go_on(isl: Island, q: int) -> None:
         a.ends = c.now + a.duration
     elif w.work >= 0.0:
         a.stalled += max(a.ends - c.now - math.ceil(w.work), 0)  # pages that the program itself has brought before
-    if a.kind == KERNEL:
-        pass_time(isl, 1, -stood)
     heap.push(isl, a.ends, E_KERNEL, w.activity)
     i = sharing.place_of(isl, w.activity)
     if i < c.running and isl.running[i].work == WAITS:
@@ -93,19 +90,6 @@ def go_on(isl: Island, q: int) -> None:
                 sharing.flow_on(isl, i, w.work)
 
 
-@kernel
-def pass_time(isl: Island, working: int, standing: int) -> None:
-    """So many kernels more work, and stand, from now on."""
-    p, now = isl.pager[0], isl.clock[0].now
-    if p.working > 0:
-        p.worked_ns += now - p.since
-    elif p.standing > 0:
-        p.stood_ns += now - p.since
-    p.since = now
-    p.working += working
-    p.standing += standing
-
-
 @outlined
 def launch(isl: Island, row: int) -> None:
     """An activity begins that may touch managed memory."""
@@ -119,8 +103,6 @@ def launch(isl: Island, row: int) -> None:
 def stop(isl: Island, row: int) -> bool:
     """The activity's warps stop now; True when they have ended."""
     c, a = isl.clock[0], isl.activities[row]
-    if a.kind == KERNEL:
-        pass_time(isl, -1, 1 - isl.warps[a.queue].last)
     if isl.warps[a.queue].last:
         a.paged = 0
         return True

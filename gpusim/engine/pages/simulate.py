@@ -168,7 +168,6 @@ class _AtWork:
         if isinstance(step, Wait):
             return
         if isinstance(step, Start):
-            M.state["now"] = math.ceil(M.state["now"][0] - SAME_INSTANT)  # what is timed begins at a tick
             self.earlier = begin(M)
             self.steps.clear()
             self.ended = 0
@@ -177,6 +176,7 @@ class _AtWork:
             return
         start, before = float(M.state["now"][0]), M.counts.copy()
         failed = run(M, step, self.spans, self.platform, self.told)
+        M.state["now"] = math.ceil(M.state["now"][0] - SAME_INSTANT)  # what is next begins at a tick
         self.steps.append(StepResult(title(step), start, float(M.state["now"][0]), minus(M.counts, before)))
         self.ended = len(self.steps)
         self.watch(M, self.ended)
