@@ -14,7 +14,7 @@ from gpusim.base.compiled import entry, kernel, outlined, tables_at
 from gpusim.engine.clock.links import SAME_INSTANT
 from gpusim.engine.pages import server
 from gpusim.engine.pages.driver_tables import DriverState
-from gpusim.engine.pages.paging import AT_REST, HALF, PAGING, Paging, driver_at
+from gpusim.engine.pages.paging import AT_REST, HALF, PAGING, PagedKernels, driver_at
 from gpusim.engine.state import COPIED, DUE, LAUNCHED, NEVER, STOPPED
 
 paging_at = tables_at(PAGING)
@@ -41,7 +41,7 @@ def door(tables: int, told: int, stream: int, now: int) -> int:
 
 
 @outlined
-def tell(M: DriverState, P: Paging, told: int, stream: int, now: int) -> int:
+def tell(M: DriverState, P: PagedKernels, told: int, stream: int, now: int) -> int:
     s, v = M.state[0], P.server[0]
     operator = P.warps[stream].operator if told in (LAUNCHED, STOPPED) else P.warps[v.stream].operator
     account(P, operator, -1)
@@ -70,7 +70,7 @@ def tell(M: DriverState, P: Paging, told: int, stream: int, now: int) -> int:
 
 
 @kernel
-def account(P: Paging, operator: int, sign: int) -> None:
+def account(P: PagedKernels, operator: int, sign: int) -> None:
     """Before something happens because of an operator (sign -1), and behind it (1): what has been counted is its own."""
     if operator >= P.counted.shape[0]:
         return

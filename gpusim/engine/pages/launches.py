@@ -14,7 +14,7 @@ from gpusim.base.tables import filled, table
 from gpusim.engine.pages.driver_tables import COUNT, DRIVER, HMM, DriverState
 from gpusim.engine.pages.frontend import FRONT_END
 from gpusim.engine.pages.memory import front
-from gpusim.engine.pages.paging import ACT, LAUNCH, PAGING, SERVER, Paging
+from gpusim.engine.pages.paging import ACT, LAUNCH, PAGING, SERVER, PagedKernels
 from gpusim.engine.pages.sweep import sweeps
 from gpusim.engine.pages.unfaulted import kernel_ns, resident_blocks
 from gpusim.engine.state import NEVER, PAGER, WARPS
@@ -59,7 +59,7 @@ class Paged:
         is_ns = np.zeros(columns, np.int64)
         is_ns[TIMES] = 1
         self.tables = filled(
-            Paging, {"streams": n}, pager=pager, warps=table(n, WARPS), fronts=fronts, server=server, **launched._asdict(),
+            PagedKernels, {"streams": n}, pager=pager, warps=table(n, WARPS), fronts=fronts, server=server, **launched._asdict(),
             acts=table(0, ACT) if acts is None else acts, driver=np.array([self.memory.address]), is_ns=is_ns,
             **_views(M.counts, "counts"),
             **{name: view.reshape(-1, len(M.counts), columns) for name, view in _views(self.counted, "counted").items()},

@@ -47,7 +47,7 @@ ACT = record([("launch", i8), ("kind", i8), ("first", i8), ("outer", i8), ("to",
 
 
 @by_pointer
-class Paging(NamedTuple):
+class PagedKernels(NamedTuple):
     """What runs on one GPU under managed memory; O operators."""
 
     pager: Annotated[Any, PAGER, 1]
@@ -70,4 +70,4 @@ class Paging(NamedTuple):
     is_ns: Annotated[Any, i8, "columns"]
 
 
-PAGING = signature(Paging)
+PAGING = signature(PagedKernels)

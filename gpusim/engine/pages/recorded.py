@@ -31,7 +31,7 @@ from gpusim.trace.workload import Workload
 
 
 @dataclass
-class Recorded:
+class Replayed:
     """A run that has come to its end."""
 
     steps: list[StepResult]
@@ -66,7 +66,7 @@ class _Watched:
 def replay(
     prepared: Prepared, work: Workload, program: ManagedProgram, platform: Platform, M: DriverState, timeline: Timeline,
     told: list[str],
-) -> Recorded:  # fmt: skip
+) -> Replayed:  # fmt: skip
     """Run the trace with its tensors in managed memory.  prepared: the run of the island, which has not begun."""
     spans = lay_out(program.arrays)
     first = next((i for i, step in enumerate(program.steps) if isinstance(step, Kernel)), len(program.steps))
@@ -91,7 +91,7 @@ def replay(
     attach(simulation, paged, stops=timeline.every)
     simulation.paging = watched = _Watched(M, prepared, timeline, platform)
     simulation.advance(state.NEVER)
-    found = Recorded([], earlier, 0.0, logged)
+    found = Replayed([], earlier, 0.0, logged)
     island, names = simulation.island, work.trace.op_names
     for op in range(work.trace.ops):
         if island.began[op] < state.NEVER:

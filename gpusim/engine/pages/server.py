@@ -33,7 +33,7 @@ from gpusim.engine.pages.paging import (
     RUNS,
     SERVES,
     WAITS,
-    Paging,
+    PagedKernels,
     front_at,
 )
 from gpusim.engine.pages.prefetchers import launched
@@ -46,7 +46,7 @@ FOREVER = math.inf
 
 
 @outlined
-def launch(M: DriverState, P: Paging, q: int, operator: int) -> None:
+def launch(M: DriverState, P: PagedKernels, q: int, operator: int) -> None:
     """An operator begins on stream q, now."""
     r, v, w = P.runs[q], P.server[0], P.warps[q]
     r.launch, r.end = P.lists[operator], P.lists[operator + 1]
@@ -62,7 +62,7 @@ def launch(M: DriverState, P: Paging, q: int, operator: int) -> None:
 
 
 @outlined
-def begin(M: DriverState, P: Paging, q: int) -> None:
+def begin(M: DriverState, P: PagedKernels, q: int) -> None:
     """The warps of the next launch of the operator take their slots."""
     s, v, x = M.state[0], P.server[0], P.launches[P.runs[q].launch]
     F = front_at(P.fronts[q])
@@ -86,7 +86,7 @@ def begin(M: DriverState, P: Paging, q: int) -> None:
 
 
 @outlined
-def act(M: DriverState, P: Paging, launch: int) -> None:
+def act(M: DriverState, P: PagedKernels, launch: int) -> None:
     """What the program does before this launch without a kernel: memory is freed, contents discarded, pages brought."""
     v = P.server[0]
     while v.acted < P.acts.size and P.acts[v.acted].launch <= launch:
@@ -101,7 +101,7 @@ def act(M: DriverState, P: Paging, launch: int) -> None:
 
 
 @outlined
-def go_on(M: DriverState, P: Paging, q: int) -> None:
+def go_on(M: DriverState, P: PagedKernels, q: int) -> None:
     """The warps of stream q issue all that they can, from now on; then they stop, or have ended."""
     s, r, w, v = M.state[0], P.runs[q], P.warps[q], P.server[0]
     F = front_at(P.fronts[q])
@@ -131,7 +131,7 @@ def go_on(M: DriverState, P: Paging, q: int) -> None:
 
 
 @outlined
-def stopped(M: DriverState, P: Paging, q: int) -> None:
+def stopped(M: DriverState, P: PagedKernels, q: int) -> None:
     """The warps of stream q stand now: they have done what they could."""
     v, r = P.server[0], P.runs[q]
     if r.state == ENDED:
@@ -144,7 +144,7 @@ def stopped(M: DriverState, P: Paging, q: int) -> None:
 
 
 @kernel
-def longest(P: Paging) -> int:
+def longest(P: PagedKernels) -> int:
     """The stream whose kernel has stood still for longest, -1 when none does."""
     found, since = -1, FOREVER
     for q in range(P.runs.size):
@@ -165,7 +165,7 @@ def wait_for_driver(M: DriverState, p: int) -> None:
 
 
 @outlined
-def start(M: DriverState, P: Paging, q: int) -> None:
+def start(M: DriverState, P: PagedKernels, q: int) -> None:
     """The driver fetches a batch of the faults of stream q, and serves it."""
     s, v = M.state[0], P.server[0]
     n, gpu, F = M.counts[v.gpu], M.gpus[v.gpu], front_at(P.fronts[q])
@@ -190,7 +190,7 @@ def start(M: DriverState, P: Paging, q: int) -> None:
 
 
 @outlined
-def serve_blocks(M: DriverState, P: Paging) -> None:
+def serve_blocks(M: DriverState, P: PagedKernels) -> None:
     """The driver serves the blocks of its batch, from the next one on; says when it goes on."""
     s, v, W = M.state[0], P.server[0], M.bits
     p = v.gpu
@@ -235,7 +235,7 @@ def is_held(M: DriverState, b: int, p: int) -> bool:
 
 
 @kernel
-def replays(M: DriverState, P: Paging) -> bool:
+def replays(M: DriverState, P: PagedKernels) -> bool:
     """Whether the driver lets the warps go on after what it has just served."""
     s, v = M.state[0], P.server[0]
     empty = s.replay_policy == WHEN_EMPTY and front_at(P.fronts[v.stream]).state[0].buffered == 0
@@ -243,7 +243,7 @@ def replays(M: DriverState, P: Paging) -> bool:
 
 
 @kernel
-def moment_of_replay(M: DriverState, P: Paging) -> float:
+def moment_of_replay(M: DriverState, P: PagedKernels) -> float:
     """When all is served that is under way, and the warps have been told."""
     v = P.server[0]
     gpu = M.gpus[v.gpu]
@@ -254,7 +254,7 @@ def moment_of_replay(M: DriverState, P: Paging) -> float:
 
 
 @outlined
-def copied(M: DriverState, P: Paging) -> None:
+def copied(M: DriverState, P: PagedKernels) -> None:
     """A flow of the batch's copies has ended, now."""
     v, p, now = P.server[0], P.pager[0], M.state[0].now
     gpu = M.gpus[v.gpu]
@@ -271,7 +271,7 @@ def copied(M: DriverState, P: Paging) -> None:
 
 
 @outlined
-def due(M: DriverState, P: Paging) -> None:
+def due(M: DriverState, P: PagedKernels) -> None:
     """The driver goes on, now: the copies of its batch begin to flow, or all is done and the warps go on."""
     s, v = M.state[0], P.server[0]
     gpu = M.gpus[v.gpu]
@@ -316,7 +316,7 @@ def due(M: DriverState, P: Paging) -> None:
 
 
 @entry()
-def run_alone(M: DriverState, P: Paging, operator: int) -> int:
+def run_alone(M: DriverState, P: PagedKernels, operator: int) -> int:
     """One operator on stream 0 from now to its end, with nothing beside it: DONE, or why it cannot go on."""
     s, v, w = M.state[0], P.server[0], P.warps[0]
     launch(M, P, 0, operator)

@@ -44,7 +44,7 @@ from gpusim.trace.grain import TENSOR
 from gpusim.trace.trace import Trace
 
 
-class Paging(Protocol):
+class ManagedMemory(Protocol):
     """Managed memory of a run, as `engine.pages` has it."""
 
     steps: bool
@@ -83,7 +83,7 @@ class Simulation:
         if self.own > machine.host_capacity and any(tier.kind == "host" for tier in machine.tiers):
             self.reason = state.HOST_OUT_OF_MEMORY
             self.island.tenants["request_bytes"], self.island.tenants["full"] = self.own, 1
-        self.paging: Paging | None = None
+        self.paging: ManagedMemory | None = None
         self._log: list[Any] = []
         self._done = 0  # events in chunks before the current one
 
