@@ -46,7 +46,7 @@ def _times(result: Result, found: Findings) -> None:
     if "step_stream" not in p:
         return
     start, end, gpu = p["step_start"], p["step_end"], p["step_gpu"]
-    inside = sum(p[f"step_{cause}"] for cause in INSIDE)
+    inside = np.sum([p[f"step_{cause}"] for cause in INSIDE], axis=0)
     makespan = result.metrics["makespan_ns"]
     for step in np.flatnonzero((start < 0) | (end < start) | (end > makespan)).tolist():
         found.say(-1, f"step {step} lasts from {start[step]} to {end[step]} ns", f"a time within the makespan, {makespan} ns")

@@ -59,9 +59,9 @@ class Paged:
         is_ns = np.zeros(columns, np.int64)
         is_ns[TIMES] = 1
         self.tables = filled(
-            PagedKernels, {"streams": n}, pager=pager, warps=table(n, WARPS), fronts=fronts, server=server, **launched._asdict(),
+            PagedKernels, {"streams": n}, pager=pager, warps=table(n, WARPS), fronts=fronts, server=server,
             acts=table(0, ACT) if acts is None else acts, driver=np.array([self.memory.address]), is_ns=is_ns,
-            **_views(M.counts, "counts"),
+            **launched._asdict(), **_views(M.counts, "counts"),
             **{name: view.reshape(-1, len(M.counts), columns) for name, view in _views(self.counted, "counted").items()},
         )  # fmt: skip
         self.placed = Placed(self.tables, PAGING)
@@ -88,7 +88,7 @@ def find(name: str, spans: Mapping[str, Span], where: str) -> Span:
 
 def launched(operators: Iterable[Sequence[Kernel]], spans: Mapping[str, Span], platform: Platform, M: DriverState) -> Launched:
     """The kernels of each operator that touch anything.  Raises UvmError for what a GPU would not carry out."""
-    lists, launches, shapes, accesses = [0], [], [], []
+    lists, launches, shapes, accesses, count = [0], list[Any](), list[Any](), list[Any](), 0
     tables, length = [np.zeros(1, np.int64)], 1
     for kernels in operators:
         for kernel in kernels:
@@ -96,11 +96,11 @@ def launched(operators: Iterable[Sequence[Kernel]], spans: Mapping[str, Span], p
                 continue
             A, more = compile_accesses(kernel, spans, length)
             reached(M, kernel, spans)
-            launches.append(_launch(kernel, A, platform, sum(map(len, accesses))))
+            launches.append(_launch(kernel, A, platform, count))
             shapes.append(_shape(kernel, len(A), platform, spans))
             accesses.append(A)
             tables += more
-            length += sum(map(len, more))
+            count, length = count + len(A), length + sum(len(entries) for entries in more)
         lists.append(len(launches))
     return Launched(
         np.array(lists, np.int64), _rows(launches, LAUNCH), _rows(shapes, SHAPE),
@@ -108,7 +108,7 @@ def launched(operators: Iterable[Sequence[Kernel]], spans: Mapping[str, Span], p
     )  # fmt: skip
 
 
-def _rows(rows: Sequence[tuple[Any, ...]], kind: Any) -> Any:
+def _rows(rows: Any, kind: Any) -> Any:
     out = table(len(rows), kind)
     out[:] = np.array(rows, kind)
     return out

@@ -190,7 +190,8 @@ class _AtWork:
         now = self.islands.run(first, outer, float(M.state["now"][0]))
         M.state["now"] = now
         for place in range(first, outer):
-            kernel, (start, end, stalled, counts) = self.program[place], self.islands.result(place)
+            kernel: Any = self.program[place]
+            start, end, stalled, counts = self.islands.result(place)
             if start < NEVER:
                 if not kernel.accesses:
                     counts["busy"][kernel.gpu] = kernel.ns or 0.0

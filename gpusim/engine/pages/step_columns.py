@@ -54,7 +54,7 @@ def before(log: Any, operators: int) -> dict[str, Any]:
     return found
 
 
-def columns(pairs: Pairs, began: float, waited: Mapping[str, Any], stalls: Mapping[str, int]) -> dict[str, Any]:
+def columns(pairs: Pairs, began: float, waited: Mapping[str, Any], stalls: Mapping[str, int | float]) -> dict[str, Any]:
     """The columns of results.page_log.STEPS.
 
     began   ns when the run is timed
@@ -72,7 +72,7 @@ def columns(pairs: Pairs, began: float, waited: Mapping[str, Any], stalls: Mappi
         "step_end": np.array([round(r.end - began) for _, r in pairs], np.int64),
     }  # fmt: skip
     for cause in STALLS:
-        out[f"step_{cause}"] = rounded(waited.get(cause, ()), stalls.get(f"stall_{cause}_ns", 0), len(pairs))
+        out[f"step_{cause}"] = rounded(waited.get(cause, ()), int(stalls.get(f"stall_{cause}_ns", 0)), len(pairs))
     return out
 
 
