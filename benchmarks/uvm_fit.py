@@ -1,50 +1,121 @@
-"""The two fits behind the costs of unified memory in hardware_profiles: the GTX 1080 Ti's single faults, the T4's batches.
+"""The fits behind the costs of unified memory in hardware_profiles, each to rows that are not scored.
 
     PYTHONPATH=. python benchmarks/uvm_fit.py
 
-A T4's driver does what a GTX 1080 Ti's does, on another CPU, in a virtual machine, with larger pieces of host memory.  One
-factor on all times of the CPU is fitted to the median batches of five programs.
+GTX 1080 Ti     single faults and copies (calibrate/uvm.py); what each report in the fault buffer costs: 2DCONV's kernels, whose
+                batches have a hundred reports where the single faults have one
+uTLB            from a report to its next: the batches of a sparse kernel on an RTX 5070 Ti, which sixteen SMs run
+T4              a report from the shares of fetching and sorting in a batch; one factor on all other times of the CPU, which is
+                another one, in a virtual machine: median batches of five programs
+POWER9          a page that comes and one that leaves: tiles that are prefetched, without faults, with and without evictions
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from uvm_programs import T4, grid_pass_on
+from uvm_programs import GIB, MIB, T4, conv2d_on, grid_pass_on, p, prefetched_tiles
 
 from gpusim.calibrate.uvm import PublishedRow, fit, read
+from gpusim.engine.pages.simulate import simulate_uvm
 from gpusim.machine import platforms
+from gpusim.programs.managed.steps import Array, HostTouch
 
 ROWS = read(Path(__file__).parent.parent / "tests" / "data" / "uvm_measurements.csv")
+ON_CPU = ("interrupt", "batch", "block", "first_touch", "page", "page_out", "chunk", "run")
+TILES = 3.06278, 1.69109  # GiB/s of the first pass and of the others: um_prefetch_reprex.cu's README, 32 GiB on a V100 of 16
 
 
-def batches(rows: list[PublishedRow], factor: float) -> np.ndarray:
-    """us of a mean batch of each program."""
+def row(id: str) -> PublishedRow:
+    return next(r for r in ROWS if r.id == id)
+
+
+def crossing(f: Callable[[float], float], wanted: float, low: float, high: float) -> float:
+    """Where f, nearly straight, has the wanted value."""
+    a, b = f(low), f(high)
+    return low + (wanted - a) * (high - low) / (b - a)
+
+
+def report() -> float:
+    """ns of a report: the sum that a lone fault takes stays as it is."""
+    gtx = platforms.load("gtx-1080-ti")
+    alone = gtx.work.batch + gtx.work.fault
+
+    def kernel(fault: float) -> float:
+        work = replace(gtx.work, fault=fault, batch=alone - fault)
+        return conv2d_on(replace(gtx, work=work)).steps[1].ns
+
+    return crossing(kernel, row("app_nvprof-001").value * 1e3, 200.0, 600.0)
+
+
+def batches_of_sparse(interval: float) -> int:
+    """Batches of a kernel of a page each in 4,096 blocks."""
+    gtx = platforms.load("rtx-5070-ti")
+    order = np.random.default_rng(7)
+    pages = np.stack([order.permutation(512)[:1] for _ in range(4096)]).astype(np.int64)
+    kernel = replace(p.sparse("a", order.permutation(4096), pages), ns=None)
+    machine = replace(gtx, work=replace(gtx.work, fault_interval=interval))
+    ran = simulate_uvm([Array("a", 8 * GIB)], [HostTouch("a"), kernel], machine, {"uvm_perf_prefetch_threshold": 0})
+    return int(ran.counts[1]["batches"])
+
+
+def share() -> float:
+    """Of a T4's batch, what fetching and sorting take: the middle of what its authors found over workloads."""
+    return sum(r.value for r in ROWS if r.key == "t4_shares" and ("D1 fetch" in r.what or "D2 preprocess" in r.what)) / 2 / 100
+
+
+def batches(rows: list[PublishedRow], factor: float, fault: float) -> tuple[np.ndarray, np.ndarray]:
+    """us of a mean batch of each program, and how many reports it has."""
     work = platforms.load("gtx-1080-ti").work
-    names = ("interrupt", "batch", "fault", "block", "first_touch", "page", "chunk", "run")
-    slower = replace(work, **{name: factor * getattr(work, name) for name in names})
+    slower = replace(work, fault=fault, **{name: factor * (getattr(work, name) or 0.0) for name in ON_CPU})
     gpus = [grid_pass_on(replace(platforms.load(T4), work=slower), r.workload, both=False).counts[1] for r in rows]
-    return np.array([gpu["service"] / gpu["batches"] / 1e3 for gpu in gpus])
+    return np.array([g["service"] / g["batches"] / 1e3 for g in gpus]), np.array([g["fetched"] / g["batches"] for g in gpus])
+
+
+def t4() -> tuple[float, float]:
+    """ns of a report; the factor on the rest."""
+    rows = [r for r in ROWS if r.use == "calibrate" and r.group == "batch_latency" and r.unit == "us" and r.workload in
+            ("Stencil-8K", "Stencil-24K", "Sweep-4K", "Sweep-16K", "Sweep-24K")]  # fmt: skip
+    measured = np.array([r.value for r in rows])
+    _, reports = batches(rows[:1], 1.0, 100.0)
+    fault = 1e3 * share() * float(measured.mean()) / float(reports.mean())
+    one, two = batches(rows, 1.0, fault)[0], batches(rows, 2.0, fault)[0]
+    # Nearly straight in the factor: least squares of (one + (factor - 1) (two - one)) / measured - 1.
+    slope, rest = (two - one) / measured, 1 - one / measured
+    factor = 1 + float(slope @ rest / (slope @ slope))
+    for r, us in zip(rows, one + (factor - 1) * (two - one), strict=True):
+        print(f"  {r.workload}: {us:.1f} us, measured {r.value}")
+    return fault, factor
+
+
+def tiles() -> tuple[float, float]:
+    """us of a page of 64 KiB that comes to a V100 on POWER9, and of one that leaves; an eighth of memory and data."""
+    power9 = platforms.load("v100-sxm2-power9")
+    small = replace(power9, memory=power9.memory // 8 // (2 * MIB) * 2 * MIB)
+
+    def times(page: float, out: float) -> np.ndarray:
+        return 1 / np.array(prefetched_tiles(replace(small, work=replace(power9.work, page=page, page_out=out)), 4 * GIB))
+
+    start = times(1000.0, 20_000.0)
+    slopes = np.stack([times(3000.0, 20_000.0) - start, times(1000.0, 40_000.0) - start], 1) / [2.0, 20.0]
+    page, out = np.linalg.solve(slopes, 1 / np.array(TILES) - start) + [1.0, 20.0]
+    return float(page), float(out)
 
 
 def main() -> None:
     f = fit(ROWS)
     print(
         f"GTX 1080 Ti: copies in {f.in_start:.0f} ns and {1 / f.in_byte:.2f} GB/s, out {f.out_start:.0f} ns and "
-        f"{1 / f.out_byte:.2f} GB/s; a fault {f.fault:.0f} ns, a page {f.page:.0f} ns, a block's first {f.first_touch:.0f} ns"
+        f"{1 / f.out_byte:.2f} GB/s; a fault {f.fault:.0f} ns, a page {f.page:.0f} ns, a block's first {f.first_touch:.0f} ns; "
+        f"a report {report():.0f} ns"
     )
-    rows = [r for r in ROWS if r.use == "calibrate" and r.group == "batch_latency" and r.unit == "us" and r.workload in
-            ("Stencil-8K", "Stencil-24K", "Sweep-4K", "Sweep-16K", "Sweep-24K")]  # fmt: skip
-    measured = np.array([r.value for r in rows])
-    one, two = batches(rows, 1.0), batches(rows, 2.0)
-    # Nearly straight in the factor: least squares of (one + (factor - 1) (two - one)) / measured - 1.
-    slope, rest = (two - one) / measured, 1 - one / measured
-    factor = 1 + float(slope @ rest / (slope @ slope))
-    print(f"T4: {factor:.2f} times the GTX 1080 Ti's")
-    for row, us in zip(rows, batches(rows, factor), strict=True):
-        print(f"  {row.workload}: {us:.1f} us, measured {row.value}")
+    for interval in (500.0, 600.0, 700.0, 900.0):
+        print(f"uTLB: {interval:.0f} ns, {batches_of_sparse(interval)} batches, measured {row('bench_sparse-103').value:.0f}")
+    print("POWER9: a page comes in {:.2f} us and leaves in {:.2f} us".format(*tiles()))
+    print("T4: a report {:.0f} ns, all else {:.2f} times the GTX 1080 Ti's".format(*t4()))
 
 
 if __name__ == "__main__":

@@ -65,8 +65,12 @@ def sparse(key: str) -> UvmResult:
 
 @cache
 def conv2d() -> UvmResult:
-    arrays = {"a": 4 * MIB, "b": 4 * MIB}
-    return ran("gtx-1080-ti", arrays, HostTouch("a"), p.conv2d("a", "b", 1024), HostTouch("b", write=False))
+    return conv2d_on(load("gtx-1080-ti"))
+
+
+def conv2d_on(machine: Platform) -> UvmResult:
+    arrays = [Array("a", 4 * MIB), Array("b", 4 * MIB)]
+    return simulate_uvm(arrays, [HostTouch("a"), p.conv2d("a", "b", 1024), HostTouch("b", write=False)], machine)
 
 
 @cache
@@ -251,6 +255,16 @@ def read_again(machine: str, n_bytes: int, hints: tuple[str, ...] = (), runs: in
                     (-(-n_bytes // (4 * threads)), 1))  # fmt: skip
     advice = [Advise("a", h, 0 if h == "preferred_location" else 1) for h in hints]
     return ran(machine, {"a": n_bytes}, *advice, HostTouch("a"), *[kernel] * runs, **BEFORE_2023)
+
+
+def prefetched_tiles(machine: Platform, n_bytes: int, passes: int = 2) -> list[float]:
+    """um_prefetch_reprex.cu: tiles of 16 MiB are prefetched one after the other, each while the kernel reads the one before,
+    which takes less; GiB/s of each pass."""
+    tile = 16 * MIB
+    steps = [Prefetch("a", first=k * tile, count=tile) for k in range(n_bytes // tile)]
+    ran = simulate_uvm([Array("a", n_bytes)], [HostTouch("a"), *steps * passes], machine, BEFORE_2023).steps[1:]
+    each = [ran[k * len(steps) : (k + 1) * len(steps)] for k in range(passes)]
+    return [n_bytes / GIB / sum(s.ns for s in steps) * 1e9 for steps in each]
 
 
 @cache

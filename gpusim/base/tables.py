@@ -5,6 +5,7 @@ Results know the rows of their logs by these, so numba is loaded when a table is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, TypeVar, get_type_hints
@@ -71,4 +72,4 @@ def filled(tables: type[Tables], lengths: Mapping[str, int], **given: Any) -> Ta
 
 
 def _array(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
-    return table(shape[0], dtype) if dtype.fields else np.zeros(shape, dtype)
+    return table(math.prod(shape), dtype).reshape(shape) if dtype.fields else np.zeros(shape, dtype)

@@ -30,10 +30,11 @@ NEVER = 2**62
 # RESHARE stays within the engine too: a program that shares links with others has changed what flows.
 # DESERTED: what it waits for never comes, as a program on another device has run out of memory.
 # ARBITRATE stays within the engine: what runs on a device that several programs have has changed.
+# PAGED: managed memory is full, or operators have ended that are to be seen.
 (
     REACHED, FINISHED, OUT_OF_MEMORY, HOST_OUT_OF_MEMORY, ASK, LOG_FULL, STUCK, NEXT_CHUNK, BAD_ANSWER, AGAIN, RESHARE,
-    DESERTED, ARBITRATE,
-) = range(13)  # fmt: skip
+    DESERTED, ARBITRATE, PAGED,
+) = range(14)  # fmt: skip
 
 # Instructions of a host, one per event of the workload.
 I_ALLOC, I_FREE, I_OP, I_SYNC, I_RECORD, I_WAIT, I_UNTIL, I_PHASE = range(8)
@@ -95,6 +96,8 @@ SWAP = len(ACTIVITIES)
 ACTIVITY = record(
     [("arg", i8), ("bytes", i8), ("number", i8), ("submit", i8), ("start", i8), ("end", i8), ("alloc_ns", i8), ("sync_ns", i8),
      ("duration", i8),
+     ("ends", i8),         # ns: when its own time is over if nothing slows it down; under managed memory, when its warps stop
+     ("stopped", i8), ("stalled", i8),  # ns: since when they stand; how long they have
      ("waited", i8),       # ns: how long it has waited for those of other programs
      ("due", i8),          # a swap: the operator that waits for it, NEVER while none does
      ("brought", i8), ("brought_by", i4),  # a kernel: the latest prefetched copy it needs, as a count of this queue
@@ -104,6 +107,7 @@ ACTIVITY = record(
      ("gives_to", i4),     # the account of that memory
      ("called", np.int8),  # the lender counts on them
      ("done", np.int8),
+     ("paged", np.int8),   # its warps have yet to stop, perhaps at faults
      ("cancelled", np.int8),  # it will not run, and is passed over when its turn comes
      ("parts", np.int8)]      # what has to end beside the next thing that does: a kernel's reads and writes below the device,
                               # further exchanges of a batch of sends and receives
@@ -193,7 +197,8 @@ FLUID = record(
 ARRIVAL = record([("process", i8), ("activity", i8)])
 
 # A kernel, or a collective, that runs, and what it has of the device.
-TIMED, FLOWS, STANDS, OVER = range(4)  # its own work: ends at a known time, is a flow, has no multiprocessor, is done
+# Its own work: ends at a known time, is a flow, has no multiprocessor, is done, stands until page faults are served.
+TIMED, FLOWS, STANDS, OVER, WAITS = range(5)
 RUN = record(
     [("activity", i8), ("priority", i8), ("work", i8),
      ("sms", i8), ("granted", i8),  # multiprocessors that it can use, and has
@@ -204,8 +209,26 @@ RUN = record(
 )  # fmt: skip
 
 # Events of the heap, in order of priority at equal times; the end of a flow goes before all of them.
-E_MOVE, E_KERNEL, E_READY, E_READ, E_WRITE = range(5)
+E_MOVE, E_KERNEL, E_READY, E_READ, E_WRITE, E_PAGES = range(6)
 EVENT = record([("time", i8), ("order", i8), ("kind", i8), ("arg", i8)])
+
+# Managed memory: kernels of a stream stop at page faults, until a driver lets them go on: both are behind an address.
+PAGER = record(
+    [("tables", i8), ("door", (i8, 2)),  # addresses; 0: there is none
+     ("next", i8),         # ns: when the driver goes on, NEVER while it waits for others
+     ("flows", i8),        # its copies are flows on the links: so many bytes begin now, and take that long alone
+     ("into", f8), ("out", f8), ("lasts", f8),
+     ("failed", i8),       # memory is full and may not be evicted
+     ("stops", i8), ("ended", i8),  # Python wants to see each so many operators that have ended; how many have since
+     ("due", i8)]          # it is to be told
+)  # fmt: skip
+LAUNCHED, STOPPED, DUE, COPIED = range(4)  # what is told: warps begin, they have stopped; the driver goes on, a copy has ended
+WARPS = record(
+    [("operator", i8), ("activity", i8),  # what runs, and its row
+     ("go", i8),           # its warps go on now,
+     ("stop", f8), ("work", f8),  # until this moment, ns, if nothing slows them down: so much of its own work
+     ("last", i8)]         # then they have ended; else they have faulted
+)  # fmt: skip
 
 # Time, and what the island does next.
 CLOCK = record(
@@ -351,11 +374,15 @@ class Island(NamedTuple):
     flow: Annotated[Any, FLOW, "flows"]    # streams and slots of copy engines
     arrived: Annotated[Any, ARRIVAL, "streams"]
     running: Annotated[Any, RUN, "streams"]  # in the order of their starts
+    pager: Annotated[Any, PAGER, 1]
+    warps: Annotated[Any, WARPS, "streams"]
     heap: Annotated[Any, EVENT, "events"]
     freed: Annotated[Any, FREED, RECENTLY_FREED]
     freed_use: Annotated[Any, i4, RECENTLY_FREED + 1, "Q"]  # last row: all older ones together
     marks: Annotated[Any, i4, "marks", "Q"]  # what each stream, then each recorded stream event, then the host waits for
     began: Annotated[Any, i8, "O"]         # ns: when each operator began on the device, NEVER before
+    ended: Annotated[Any, i8, "O of managed memory"]  # and ended
+    stalled: Annotated[Any, i8, "O of managed memory"]  # ns: for which it stood meanwhile
 
 
 @by_pointer

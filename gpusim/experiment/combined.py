@@ -72,9 +72,11 @@ def _of_unified(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
         for key in ("grain", "tiers"):
             if getattr(e, key) != getattr(default, key):
                 say((key,), f"under unified memory pages move as the driver decides: there is no {key}", f"leave out {key}")
-        for key in ("share", "active_thread_percentage"):
-            if getattr(e, key) != getattr(default, key):
-                say((key,), f"under unified memory kernels run one after the other: {key} changes nothing", f"leave out {key}")
+        if len(managed) == len(loaded.traces):
+            for key in ("share", "active_thread_percentage"):
+                if getattr(e, key) != getattr(default, key):
+                    said = f"managed programs share the GPU as their kernels say: {key} changes nothing"
+                    say((key,), said, f"leave out {key}")
         for kind in ("evict", "prefetch", "defrag", "plan", "release", "pool"):
             if getattr(e.policies, kind) != getattr(Policies(), kind):
                 hint = f"leave it out; the driver's is a parameter: driver({kind}=...)" if kind in ("evict", "prefetch") else ""

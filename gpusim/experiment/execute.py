@@ -175,7 +175,8 @@ def simulated(task: Task, work: Source, profile: Profile, *, log: bool = False) 
     if spec.unified != NONE:
         return simulate_unified(
             work, profile, settings=settings(spec.unified, users.of_task(task)), capacity_bytes=capacity_of(task, work),
-            place=users.ready(users.of_task(task), "place", spec.place), seed=spec.seed, log=log,
+            place=users.ready(users.of_task(task), "place", spec.place), share=spec.share,
+            active_thread_percentage=spec.active_thread_percentage, seed=spec.seed, log=log,
         )  # fmt: skip
     assert isinstance(work, Workload), "a managed program runs under unified memory"
     return simulate(work.trace, profile, **chosen(task), capacity_bytes=capacity_of(task, work), log=log, work=work)
@@ -216,8 +217,8 @@ def program_of(task: Task) -> RunProgram:
 
 
 def shared(spec: RunSpec) -> tuple[str, ...]:
-    """What the run's operators share; under unified memory they run one after the other."""
-    return sharing.parse(spec.share) if spec.unified == NONE else ()
+    """What the run's operators share."""
+    return sharing.parse(spec.share)
 
 
 class ProgramFiles(NamedTuple):

@@ -36,7 +36,7 @@ def problems(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
     if not most:
         return found
     reasons = {
-        "unified": ((NONE,), "unified memory, whose pages have a clock of their own"),
+        "unified": ((NONE,), "unified memory, which one process has in a run"),
         "parallel": ((LATER["parallel"],), "ranks: each of those has its own GPU"),
     }  # fmt: skip
     for key, (plain, why) in reasons.items():

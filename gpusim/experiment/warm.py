@@ -23,7 +23,7 @@ SELDOM = (
     "parts.pytorch.giving_back.release_all", "parts.pytorch.settings.carry_out", "parts.pytorch.restore.lay",
     "parts.driver_memory.recorded", "parts.pytorch.expandable.grow", "parts.pytorch.restore.carve",
 )  # fmt: skip
-ISLAND, REQUESTS, UNIFIED = "engine.host.island.run_until", "policies.trials.requests.run", "engine.pages.batches.run_kernel"
+ISLAND, REQUESTS, UNIFIED = "engine.host.island.run_until", "policies.trials.requests.run", "engine.pages.door.door"
 LOADS = ("gpusim.trace", "gpusim.policies", "gpusim.engine", "gpusim.programs.generate")  # where compiled code is
 
 

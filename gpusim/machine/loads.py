@@ -26,6 +26,8 @@ and whose blocks make room for others; half of it follows the clock.  270 to 340
 on an L40 (gpu-stream of github.com/RRZE-HPC/gpu-benches at few threads)."""
 _STORES = 0.25
 """Of the time from one load to the next, that from one store to the next: nothing waits for it.  79 to 20 GB/s on an A100."""
+LOOP = 10
+"""Clocks that a loop takes to begin again: an A100 80 GB and an H200 in L1, below 8 KiB."""
 _BLEND = 2.0
 """How sharply Little's law meets the rate of a full device: between 1.5 and 2.5 on these."""
 

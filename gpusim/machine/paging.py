@@ -48,6 +48,8 @@ class Paging:
     """Pages of a uTLB that may be waited for at once."""
     fault_buffer: Count | None = None
     """Entries of the buffer from which the driver fetches faults."""
+    fault_interval: Time | None = None
+    """From a fault that a uTLB reports to its next."""
 
     service_pass: Time | None = None
     """The driver's work on an interrupt: top and bottom half, before the first batch."""
@@ -63,6 +65,8 @@ class Paging:
     """After it, until the GPU has page tables for the block; the driver serves other blocks meanwhile."""
     page: Time | None = None
     """A page that moves: unmapped here, mapped there."""
+    page_out: Time | None = None
+    """The same of a page that is evicted."""
     chunk: Time | None = None
     """A physically contiguous piece of host memory that moves in part or as a whole: unmapped, found for the GPU."""
     run: Time | None = None
@@ -90,6 +94,10 @@ class Paging:
     """Kernels that read host memory where it is, in lines of 128 bytes and wider."""
     remote_sector_rate: Rate | None = None
     """The same, in lone sectors of 32 bytes."""
+    remote_store: Time | None = None
+    """What a store to host memory takes beside its bytes, where it fills no line of 128."""
+    scattered_rate: Rate | None = None
+    """Kernels that touch sectors of 32 bytes in the device's memory, each in another page; of bytes in these sectors."""
 
     parameters: Parameters | None = None
     """Module parameters of nvidia-uvm on this machine, by the driver's names; those of an experiment come before."""

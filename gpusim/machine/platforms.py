@@ -16,7 +16,7 @@ from typing import Any
 
 from gpusim.base.yaml import values
 from gpusim.base.yaml.find import find, folders
-from gpusim.machine import variant
+from gpusim.machine import loads, streaming, variant
 from gpusim.machine.paging import Paging
 from gpusim.machine.profile import Profile, load_file
 from gpusim.machine.quantity import Time
@@ -32,13 +32,15 @@ class DriverWork:
     block: float = 0.0       # a block served
     first_touch: float = 0.0 # a GPU's first page of a block ...
     setup: float = 0.0       # ... and until the GPU has page tables for it, while the driver goes on
-    page: float = 0.0        # a page moved: unmapping, page tables
+    page: float = 0.0        # a page moved: unmapping, page tables ...
+    page_out: float | None = None  # ... one that is evicted; None: as one that comes
     chunk: float = 0.0       # a contiguous piece of host memory in it: unmapping, DMA mapping
     run: float = 0.0         # each run of adjacent pages beyond the first
     replay: float = 2000.0
     first_fault: float = 0.0 # once in a process
     cpu_fault: float = 5000.0
     cpu_page: float = 400.0  # a page that the CPU touches first: allocation, zeroing
+    fault_interval: float = 0.0  # of the GPU: from a uTLB's fault to its next; 0: all at once
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class HostLink:
     out_rate: float
     remote_rate: float          # of kernels that read host memory, in lines of 128 bytes ...
     remote_request: float = 0.0 # ... and ns that each request costs beside
+    remote_store: float = 0.0   # ns beside of a store that fills no line
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,10 @@ class Platform:
     host_memory: int = 0       # bytes; 0: as much as is needed
     gap: float = 0.0           # ns between two kernels of a stream
     submit: float = 0.0        # ns of the host for a launch: kernels of a loop come no faster
+    turn: float = 0.0          # ns from a load of a thread to its next in a loop; 0: any number of threads fills the memory
+    scattered_rate: float = 0.0  # bytes/s of sectors that lie in a page each; 0: as all others
+    fp32: float = 0.0          # flop/s of a kernel that computes
+    l2: int = 0
     unified: bool = False      # one memory for both: nothing migrates (Jetson)
     parameters: Mapping[str, int | str] = field(default_factory=dict)  # of the driver, as the profile sets them
 
@@ -97,7 +104,8 @@ RESIDENT = {
 CPU_SPEED = {"PCIe 4.0": 1.5, "PCIe 5.0": 2.2, "PCIe 6.0": 2.2, "NVLink-C2C": 1.5}
 # The CPU's work: a faster one does it faster.
 ON_CPU = {
-    "service_pass", "batch", "fault", "block", "first_touch", "page", "chunk", "run", "first_fault", "cpu_fault", "cpu_page",
+    "service_pass", "batch", "fault", "block", "first_touch", "page", "page_out", "chunk", "run", "first_fault", "cpu_fault",
+    "cpu_page",
 }  # fmt: skip
 ON_GPU = {"replay", "start_h2d", "start_d2h"}
 # Rates that are a share of the link's.
@@ -141,6 +149,9 @@ def numbers(profile: Profile) -> dict[str, Number]:
         elif name == "remote_sector_rate":
             value *= found["remote_rate"].value / theirs["remote_rate"].value
             rule = f"the share of remote_rate of {near.name}"
+        elif name == "scattered_rate":
+            value *= profile.memory.bandwidth.value / near.memory.bandwidth.value
+            rule = f"the share of the memory's nominal rate of {near.name}"
         elif name in ON_CPU:
             value, rule = value / speed, f"as {near.name}, by the speed of a CPU with such a link"
         found.setdefault(name, Number(value, "estimated", rule))
@@ -181,10 +192,16 @@ def of(profile: Profile, memory: int | None = None) -> Platform:
         host_memory=profile.host.capacity.value,
         gap=profile.launch.gap.value,
         submit=profile.launch.submit.value,
-        link=HostLink(v["start_h2d"], v["rate_h2d"], v["start_d2h"], v["rate_d2h"], 1e9 / byte, sector - 32 * byte),
+        turn=loads.memory_latency(profile) + loads.LOOP / profile.gpu.boost_clock.value * 1e9,
+        scattered_rate=v["scattered_rate"],
+        fp32=streaming.multiply_adds(profile) if profile.gpu.fma or "fp32" in profile.gpu.peak else 0.0,
+        l2=int(profile.gpu.l2.value),
+        link=HostLink(
+            v["start_h2d"], v["rate_h2d"], v["start_d2h"], v["rate_d2h"], 1e9 / byte, sector - 32 * byte, v["remote_store"],
+        ),
         work=DriverWork(
-            v["service_pass"], v["batch"], v["fault"], v["block"], v["first_touch"], v["setup"], v["page"], v["chunk"],
-            v["run"], v["replay"], v["first_fault"], v["cpu_fault"], v["cpu_page"],
+            v["service_pass"], v["batch"], v["fault"], v["block"], v["first_touch"], v["setup"], v["page"], v["page_out"],
+            v["chunk"], v["run"], v["replay"], v["first_fault"], v["cpu_fault"], v["cpu_page"], v["fault_interval"],
         ),
         warps=int(v["warps"]),
         blocks=int(v["thread_blocks"]),

@@ -47,8 +47,6 @@ _PARTS = {True: (0.5, 0.9), False: (0.75, 1.45)}
 _IN_STEP = {True: (0.5, 0.65), False: (0.9, 1.1)}
 _L1_GONE = 2.1
 """Times what L1 holds, from which on nothing of what goes through it comes from it."""
-_TURN = 10
-"""Clocks that a loop takes to begin again: an A100 80 GB and an H200 in L1, below 8 KiB."""
 IN_TURN = 0.2
 """Share of the shorter of computing and moving that the longer does not hide: 0.15 on an A100 40 GB, 0.3 on a GH200."""
 
@@ -181,7 +179,7 @@ def in_step(profile: Profile, touched: int) -> float:
         (int(held * l2), of.in_step), (int(gone * l2), of.in_step * of.beyond),
     )  # fmt: skip
     rate = at(curve, touched)
-    return clock * touched / (touched / rate + _TURN)
+    return clock * touched / (touched / rate + loads.LOOP)
 
 
 def at(curve: Curve, size: int) -> float:

@@ -14,8 +14,10 @@ import numpy.typing as npt
 from gpusim.referee import page_walk as w
 from gpusim.referee.page_walk import SAYS, walk
 from gpusim.referee.report import Findings, Report
-from gpusim.results.page_log import COUNTER, DEMAND, EXPLICIT, PREFETCH, STALLS, WINDOW
+from gpusim.results.page_log import COUNTER, DEMAND, EXPLICIT, INSIDE, PREFETCH, STALLS, WINDOW
 from gpusim.results.result import Result
+
+ROUNDED = 8  # ns: the parts of a step are whole numbers that add up over all steps
 
 
 def check(result: Result) -> Report:
@@ -33,7 +35,32 @@ def check(result: Result) -> Report:
         found.say(record, what.format(x=x, y=y), expected)
     found.count("records", len(log["time"]))
     _totals(result, pages.sums, page, found)
+    _times(result, found)
     return found.report()
+
+
+def _times(result: Result, found: Findings) -> None:
+    """Steps of a stream follow one another within the makespan, what the host does goes beside nothing, and each step lasts for
+    what it waited inside."""
+    p = result.pages or {}
+    if "step_stream" not in p:
+        return
+    start, end, gpu = p["step_start"], p["step_end"], p["step_gpu"]
+    inside = np.sum([p[f"step_{cause}"] for cause in INSIDE], axis=0)
+    makespan = result.metrics["makespan_ns"]
+    for step in np.flatnonzero((start < 0) | (end < start) | (end > makespan)).tolist():
+        found.say(-1, f"step {step} lasts from {start[step]} to {end[step]} ns", f"a time within the makespan, {makespan} ns")
+    for step in np.flatnonzero(inside > end - start + ROUNDED).tolist():
+        found.say(-1, f"step {step} waits {inside[step]} ns inside", f"no more than it lasts, {end[step] - start[step]} ns")
+    alone = np.flatnonzero(gpu == 0)
+    for of in np.unique(np.stack([gpu, p["step_stream"]], axis=1)[gpu > 0], axis=0).tolist():
+        mine = np.flatnonzero((gpu == of[0]) & (p["step_stream"] == of[1]))
+        order = np.sort(np.concatenate([mine, alone]))
+        late = order[1:][start[order[1:]] < end[order[:-1]]]
+        for step in late.tolist():
+            expected = f"behind the step before it on stream {of[1]} of GPU {of[0]}"
+            found.say(-1, f"step {step} begins at {start[step]} ns", expected)
+    found.count("steps", len(start))
 
 
 def _totals(result: Result, sums: npt.NDArray[np.int64], page: int, found: Findings) -> None:

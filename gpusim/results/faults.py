@@ -20,6 +20,11 @@ FAULTS = {
 TIMES = {
     "gpu": "GPU's own work", "remote": "GPU waits for remote memory", "cpu": "CPU's own work", "driver": "driver's host work",
     "copy_in": "copies in", "copy_out": "copies out", "waited": "throttled waits",
+    "idle": "no kernel on the GPU",
+}  # fmt: skip
+BESIDE = {
+    "kernels": "kernels, added up", "working": "of these, work", "standing": "of these, stand at faults",
+    "any": "time in which there is any",
 }  # fmt: skip
 
 
@@ -75,7 +80,10 @@ class Activity:
 
 @dataclass(frozen=True)
 class FaultReport:
-    """One run.  Times in ns add up to the makespan; `batches` has the sizes (faults fetched) with their counts."""
+    """One run.  Times in ns add up to the makespan: of a time that several kernels share each has its part.
+
+    `batches` has the sizes (faults fetched) with their counts.
+    """
 
     makespan_ns: float
     memory_bytes: int
@@ -86,6 +94,7 @@ class FaultReport:
     allocations: list[AllocationFaults]  # worst first
     steps: list[Activity] = field(default_factory=list)  # longest first
     told: list[str] = field(default_factory=list)
+    beside: dict[str, float] = field(default_factory=dict)  # kernel time where kernels went side by side: see BESIDE
     failed: str = ""
     picture: Picture | None = field(default=None, compare=False)
 

@@ -46,11 +46,14 @@ LOG = record(
 )  # fmt: skip
 
 KERNEL, HOST_TOUCH, OTHER = range(3)  # kinds of steps
-STALLS = ("fault", "migration", "remote", "explicit", "host", "launch")
+INSIDE = ("fault", "migration", "remote", "explicit", "host")  # what a step waits for while it goes on,
+BEFORE = ("alloc", "sync", "event", "sms", "copy_engine", "launch")  # and before it begins
+STALLS = (*INSIDE, *BEFORE)
 STEPS = (
     "step_kind",
     "step_name",           # into `step_names`, which are texts
     "step_op",             # operator of a recorded program, -1 where there is none
+    "step_gpu", "step_stream",  # of a kernel; 0 where the host carries it out
     "step_start", "step_end",  # ns since the run is timed
     *(f"step_{cause}" for cause in STALLS),  # ns
 )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpusim.base.text import join, table
 from gpusim.base.units import show_bytes, show_fraction, show_time
-from gpusim.results.faults import FAULTS, TIMES, AllocationFaults, FaultReport, percentile
+from gpusim.results.faults import BESIDE, FAULTS, TIMES, AllocationFaults, FaultReport, percentile
 from gpusim.show.view import human
 
 if TYPE_CHECKING:
@@ -137,6 +137,8 @@ def text(report: FaultReport, name: str, free_ns: float | None = None) -> str:
     """What `gpusim faults` prints of one run."""
     parts = [name, verdict(report, free_ns), *report.told]
     parts.append(table(_times(report), ("where the time went", "time", "share")))
+    if report.beside:
+        parts.append(table(_beside(report), ("what overlapped", "time", "share")))
     parts += [f"Faults    {_faults(report)}", f"Batches   {_batches(report)}", f"Bytes     {_bytes(report)}"]
     parts.append(table(_allocations(report.allocations[:MOST]), list(_allocations(report.allocations[:1])[0])))
     if len(report.allocations) > MOST:
@@ -185,6 +187,14 @@ def _times(report: FaultReport) -> list[dict[str, object]]:
     return [
         {"where the time went": TIMES[name], "time": show_time(ns), "share": _share(ns, report.makespan_ns)}
         for name, ns in sorted(report.times.items(), key=lambda item: -item[1]) if ns > 0
+    ]  # fmt: skip
+
+
+def _beside(report: FaultReport) -> list[dict[str, object]]:
+    """Kernels of several streams or GPUs: their own times, which add up to more than the time that passed."""
+    return [
+        {"what overlapped": BESIDE[name], "time": show_time(ns), "share": _share(ns, report.makespan_ns)}
+        for name, ns in report.beside.items()
     ]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from plain_python import interpreted
-from unified_by_hand import BLOCK, LINK, TINY
+from unified_by_hand import BLOCK, LINK, TINY, in_turn
 
 from gpusim.engine.pages.driver_tables import (
     ATS,
@@ -308,7 +308,7 @@ def touches(rng: Any) -> Kernel:
 
 def simulate(seed: int) -> tuple[UvmResult, dict[str, Any], list[Any]]:
     machine, settings, program = draw(seed)
-    ran = simulate_uvm(ARRAYS, program, MACHINES[machine], log=EVENTS, watch=Watch(program), **settings)
+    ran = simulate_uvm(ARRAYS, in_turn(program), MACHINES[machine], log=EVENTS, watch=Watch(program), **settings)
     return ran, settings, program
 
 

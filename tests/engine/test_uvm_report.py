@@ -44,7 +44,8 @@ def test_the_times_add_up_to_the_makespan_and_are_those_of_the_hand_worked_fault
     host = 48 * (700 + 0)  # six faults of each block
     assert found.times["cpu"] == pytest.approx(8 * 512 * PAGE / 10)  # at 10 bytes/ns
     assert found.times["copy_in"] == copies
-    assert found.times["driver"] == pytest.approx(host + 10_000 + 1000 + 10 + 100 + 5000 + 16 + 50)
+    # A kernel begins at a tick: up to 1 ns behind the CPU's last byte.
+    assert found.times["driver"] == pytest.approx(host + 10_000 + 1000 + 10 + 100 + 5000 + 16 + 50, abs=1)
     assert sum(found.times.values()) == pytest.approx(found.makespan_ns)
     assert [s.name for s in found.steps] == ["host writes a", "touch"]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from gpusim.engine.pages.simulate import simulate_uvm
 from gpusim.machine.platforms import DriverWork, HostLink, Platform
-from gpusim.programs.managed.steps import Access, Array, Kernel
+from gpusim.programs.managed.steps import Access, Array, Kernel, Wait
 
 MIB = 1 << 20
 BLOCK = 2 * MIB
@@ -31,8 +31,18 @@ def blocks(*which: int, **more: Any) -> Kernel:
     return one_thread(*(512 * b for b in which), **more)
 
 
+def in_turn(program: list[Any]) -> list[Any]:
+    """The same steps, where a kernel of another GPU than the one before begins when that has ended."""
+    out: list[Any] = []
+    for step in program:
+        if out and isinstance(step, Kernel) and isinstance(out[-1], Kernel) and step.gpu != out[-1].gpu:
+            out.append(Wait())
+        out.append(step)
+    return out
+
+
 def run(program: list[Any], arrays: list[Array] | None = None, platform: Platform = TINY, **more: Any) -> Any:
-    result = simulate_uvm(arrays or [Array("a", 8 * BLOCK)], program, platform, more.pop("parameters", None), **more)
+    result = simulate_uvm(arrays or [Array("a", 8 * BLOCK)], in_turn(program), platform, more.pop("parameters", None), **more)
     assert not result.failed
     return result
 

@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
-from gpusim.engine.clock import accounts, copy_engines, lent, links, remote, sharing, sms
+from gpusim.engine.clock import accounts, copy_engines, lent, links, managed, remote, sharing, sms
 from gpusim.engine.clock import event_heap as heap
 from gpusim.engine.clock.records import record as record
 from gpusim.engine.state import (
@@ -44,7 +44,7 @@ def submit(isl: Island, q: int, kind: int, way: int, arg: int, size: int, durati
     a = isl.activities[row]
     a.kind, a.way, a.queue, a.arg, a.bytes, a.number, a.submit, a.duration = kind, way, q, arg, size, c.number, time, duration
     a.start, a.end, a.done, a.brought, a.cancelled, a.parts, a.behind, a.waited = NEVER, NEVER, 0, 0, 0, 0, q, 0
-    a.gives, a.called = 0, 0
+    a.gives, a.called, a.paged, a.stalled = 0, 0, 0, 0
     c.number += 1
     c.woken = isl.look[q] = 1
     for k in range(c.queues):
@@ -151,7 +151,7 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
                 break
             queue.started += 1
             queue.running += 1
-            a.start = c.now
+            a.start, a.ends = c.now, c.now + a.duration
             if queue.computes:
                 accounts.account_stall(isl, pol, row)
             if a.kind == KERNEL:
@@ -160,20 +160,30 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
                 isl.began[a.arg] = c.now
                 accounts.count_copies(isl, a.kind, 1)
             record(isl, pol, log.START, a.number, shown(isl, q), 0, 0)
-            if a.way == NO_WAY:
-                heap.push(isl, c.now + a.duration, E_KERNEL, row)
-                if t.remote and a.kind == KERNEL:
-                    remote.begin(isl, prog, row)
-            elif a.way == MEETS:
-                arrive(isl, row)
+            if isl.pager[0].tables and a.kind != SWAP:
+                managed.launch(isl, row)
             else:
-                heap.push(isl, c.now + isl.ways[a.way].latency, E_MOVE, row)
+                set_out(isl, prog, row)
             if on_sms or (d.shares_memory and a.kind == KERNEL):
                 sharing.enter(isl, prog, row)
                 if on_sms:
                     sms.enter(isl, prog, row)
             if not on_sms:
                 queue.granted = 0
+
+
+@kernel
+def set_out(isl: Island, prog: Instructions, row: int) -> None:
+    """The activity goes its way: it takes its time, waits for others, or its bytes flow when its latency is over."""
+    a = isl.activities[row]
+    if a.way == NO_WAY:
+        heap.push(isl, isl.clock[0].now + a.duration, E_KERNEL, row)
+        if isl.tenants[0].remote and a.kind == KERNEL:
+            remote.begin(isl, prog, row)
+    elif a.way == MEETS:
+        arrive(isl, row)
+    else:
+        heap.push(isl, isl.clock[0].now + isl.ways[a.way].latency, E_MOVE, row)
 
 
 @outlined
@@ -265,8 +275,8 @@ def finish(isl: Island, pol: PolicyTables, row: int) -> None:
     queue.running -= 1
     queue.free_at = c.now
     if a.kind == KERNEL:
-        n.busy += a.end - a.start - a.duration
-        n.sharing += a.end - a.start - a.duration
+        n.busy += a.end - a.start - a.duration - a.stalled
+        n.sharing += a.end - a.start - a.duration - a.stalled
     if c.running and (a.kind == KERNEL or a.kind == COLLECTIVE):
         sharing.leave(isl, row)
     if a.kind != KERNEL and a.kind != SWAP:
@@ -275,6 +285,8 @@ def finish(isl: Island, pol: PolicyTables, row: int) -> None:
     if isl.devices[0].shares_engines and a.kind != KERNEL:
         copy_engines.give_back(isl, copy_engines.engine_of(queue, a))
     record(isl, pol, log.END, a.number, shown(isl, q), 0, 0)
+    if isl.pager[0].tables and a.kind != SWAP:
+        managed.see(isl, a)
     if a.gives:
         lent.ended(isl, row)
     count_done(isl, q)

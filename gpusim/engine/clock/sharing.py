@@ -97,6 +97,8 @@ def demanded(isl: Island) -> float:
 def was_slowed(isl: Island, row: int) -> bool:
     """The activity, whose time from its start is over, is a kernel that has not had all of it, or has just ended."""
     i = place_of(isl, row)
+    if isl.clock[0].now < isl.activities[row].ends:
+        return True  # it has stopped since, and gone on
     return isl.running[i].work != TIMED if i < isl.clock[0].running else isl.activities[row].done != 0
 
 
@@ -104,7 +106,7 @@ def was_slowed(isl: Island, row: int) -> bool:
 def ends_early(isl: Island, row: int) -> bool:
     """By the floats of its flow a kernel's own work is done before its duration is over: then its event says when."""
     a = isl.activities[row]
-    early = isl.clock[0].now < a.start + a.duration
+    early = isl.clock[0].now < a.ends
     if early:
         isl.running[place_of(isl, row)].work = TIMED
     return early
@@ -114,7 +116,7 @@ def ends_early(isl: Island, row: int) -> bool:
 def time_left(isl: Island, i: int) -> float:
     """What is left of the i-th's own work, which ends at a known time, ns."""
     fluid, a = isl.fluid[0], isl.activities[isl.running[i].activity]
-    return float(a.start + a.duration - fluid.base) - fluid.time
+    return float(a.ends - fluid.base) - fluid.time
 
 
 @outlined

@@ -9,7 +9,7 @@ from gpusim.engine.clock import links, sharing
 from gpusim.engine.fabric import lenders, tenants
 from gpusim.engine.fabric.rendezvous import begin, gather, next_to_begin
 from gpusim.engine.fabric.tables import DECIDE, FABRIC, MOVES, SHEDS, Fabric
-from gpusim.engine.host.island import earliest, end, island_at, policies_at
+from gpusim.engine.host.island import earliest, end, island_at, policies_at, program_at
 from gpusim.engine.state import APART, ARBITRATE, MEETS, NEVER, NO_WAY, PROCESSES, REACHED, RESHARE, Processes
 
 RUN = types.int64(PROCESSES, types.int64)  # of `run_until`
@@ -59,7 +59,7 @@ def end_at(many: Processes, p: int, row: int, own: bool, now: int) -> None:
         return
     isl = island_at(many.rows[p].island)
     isl.clock[0].now = now
-    end(isl, policies_at(many.rows[p].policies), row, own)
+    end(isl, program_at(many.rows[p].program), policies_at(many.rows[p].policies), row, own)
     many.next[p] = now
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from numba import types
 
 from gpusim.base.compiled import entry, kernel, tables_at
-from gpusim.engine.clock import copy_engines, links, queues, remote, sharing, sms
+from gpusim.engine.clock import copy_engines, links, managed, queues, remote, sharing, sms
 from gpusim.engine.clock import event_heap as heap
 from gpusim.engine.host.issue import issue
 from gpusim.engine.state import (
@@ -15,6 +15,7 @@ from gpusim.engine.state import (
     ASK,
     E_KERNEL,
     E_MOVE,
+    E_PAGES,
     E_READ,
     E_READY,
     ENDED,
@@ -23,6 +24,7 @@ from gpusim.engine.state import (
     LOG_FULL,
     NEVER,
     NO_WAY,
+    PAGED,
     POLICIES,
     PROCESSES,
     PROGRAM,
@@ -35,13 +37,26 @@ from gpusim.engine.state import (
     PolicyTables,
     Processes,
 )
+from gpusim.trace.trace import KERNEL
 
 island_at, program_at, policies_at = tables_at(ISLAND), tables_at(PROGRAM), tables_at(POLICIES)
 
 
 @kernel
-def end(isl: Island, pol: PolicyTables, row: int, own: bool) -> None:
-    """A part of an activity is over, a kernel's own work or what flows for it, and with the last of them the activity."""
+def end(isl: Island, prog: Instructions, pol: PolicyTables, row: int, own: bool) -> None:
+    """A part of an activity is over, a kernel's own work or what flows for it, and with the last of them the activity.
+
+    What flows of no activity (-1) are copies of the driver.
+    """
+    if row < 0:
+        managed.copied(isl)
+        return
+    if isl.activities[row].paged:
+        if not managed.stop(isl, row):
+            return
+        if isl.activities[row].kind != KERNEL:  # all that it touches is there
+            queues.set_out(isl, prog, row)
+            return
     if own and isl.tenants[0].remote:
         sharing.own_work_ends(isl, row)
     if remote.is_last(isl, row):
@@ -56,7 +71,9 @@ def step_device(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
     if isl.fluid[0].tick == c.now and not c.coupled:
         _, ended, way = links.take_ended(isl)
         own = way == NO_WAY
-        if own and sharing.ends_early(isl, ended):
+        if ended < 0:
+            managed.copied(isl)
+        elif own and sharing.ends_early(isl, ended):
             ended = -1
     else:
         kind, arg = heap.pop(isl)
@@ -67,10 +84,12 @@ def step_device(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
                 ended, own = arg, True
         elif kind == E_READY:
             c.woken = isl.look[arg] = 1
+        elif kind == E_PAGES:
+            managed.goes_on(isl)
         else:
             remote.flow(isl, prog, arg, kind - E_READ)
     if ended >= 0:
-        end(isl, pol, ended, own)
+        end(isl, prog, pol, ended, own)
 
 
 @kernel
@@ -96,6 +115,8 @@ def go_on(isl: Island, prog: Instructions, pol: PolicyTables, coming: Any, until
                 continue
             if buffers.logged > buffers.log_room or buffers.notes > buffers.log_room:
                 return LOG_FULL
+            if isl.pager[0].due:
+                return PAGED
             device = min(NEVER if c.coupled else fluid.tick, isl.heap[0].time if c.events > 0 else NEVER)
             if c.dealing and device > c.now:
                 copy_engines.deal(isl)

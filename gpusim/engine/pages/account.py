@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from gpusim.engine.pages.simulate import UvmResult
+from gpusim.engine.pages.simulate import StepResult, UvmResult
 from gpusim.programs.managed.layout import Span
 from gpusim.results.fault_picture import Picture
-from gpusim.results.faults import FAULTS, Activity, AllocationFaults, FaultReport, merged, ranked
+from gpusim.results.faults import FAULTS, TIMES, Activity, AllocationFaults, FaultReport, merged, ranked
 from gpusim.results.page_log import CAUSES
 
 
@@ -38,6 +40,7 @@ def of(result: UvmResult, together: bool = False) -> FaultReport:
         allocations=ranked(allocations),
         steps=_steps(result),
         told=list(result.told),
+        beside=_beside(result),
         failed=result.failed,
         picture=result.picture,
     )
@@ -64,21 +67,54 @@ def _allocation(name: str, span: Span, seen: Any, page: int, picture: Picture) -
 
 
 def _times(result: UvmResult) -> dict[str, float]:
-    """Where the makespan went; of copies, what no work hides.  What is left is the driver's: batches, faults, page tables."""
-    gpus, cpu = result.counts[1:], result.counts[0]
-    waited = float(result.counts["copy_wait"].sum())
-    copies = float((result.counts["copy_in"] + result.counts["copy_out"]).sum())
-    times = {
-        "gpu": float(gpus["busy"].sum()),
-        "remote": float(gpus["lagged"].sum()),
-        "cpu": float(cpu["busy"]),
-        "driver": 0.0,
-        "copy_in": waited * float(result.counts["copy_in"].sum()) / max(copies, 1.0),
-        "copy_out": waited * float(result.counts["copy_out"].sum()) / max(copies, 1.0),
-        "waited": float(result.counts["waited"].sum()),
-    }
-    times["driver"] = max(result.ns - sum(times.values()), 0.0)
+    """Where the makespan went.  Time in which several kernels are on GPUs is divided among them, by how long each of them is.
+
+    Of copies it is what no work hides, of a kernel what it stands for; the rest of that is the driver's.
+    """
+    kernels, hosts = [step for step in result.steps if step.gpu], [step for step in result.steps if not step.gpu]
+    counts, host = [step.counts for step in kernels], [step.counts for step in hosts]
+    stood, ran = sum(step.stalled for step in kernels), sum(step.ns for step in kernels)
+    lagged, waited = _sum(counts, "lagged"), _sum(counts, "waited")
+    copies = min(_sum(counts, "copy_wait"), max(stood - waited, 0.0))
+    share = occupied(kernels) / ran if ran else 0.0
+    parts = {
+        "gpu": share * (ran - stood - lagged), "remote": share * lagged, "cpu": _sum(host, "busy"),
+        "copies": share * copies + _sum(host, "copy_wait"), "waited": share * waited + _sum(host, "waited"),
+    }  # fmt: skip
+    served = sum(step.ns for step in hosts) - sum(_sum(host, name) for name in ("busy", "copy_wait", "waited"))
+    parts["driver"] = share * (stood - copies - waited) + served
+    moved = {way: float(result.counts[way].sum()) for way in ("copy_in", "copy_out")}
+    times = dict.fromkeys(TIMES, 0.0)
+    for name, ns in parts.items():
+        for way, part in moved.items() if name == "copies" else ():
+            times[way] = ns * part / max(sum(moved.values()), 1.0)
+        if name != "copies":
+            times[name] = max(ns, 0.0)
+    times["idle"] = max(result.ns - sum(times.values()), 0.0)
     return times
+
+
+def _sum(counts: list[Any], name: str) -> float:
+    return float(sum(count[name].sum() for count in counts))
+
+
+def occupied(steps: Sequence[StepResult]) -> float:
+    """ns in which at least one of the steps goes on."""
+    total, until = 0.0, -math.inf
+    for start, end in sorted((step.start, step.end) for step in steps):
+        total += max(end - max(start, until), 0.0)
+        until = max(until, end)
+    return total
+
+
+def _beside(result: UvmResult) -> dict[str, float]:
+    """What went on side by side: kernel time by what it was, added up over kernels, and the time in which there was any."""
+    kernels = [step for step in result.steps if step.gpu]
+    ran, any_of_them = sum(step.ns for step in kernels), occupied(kernels)
+    if ran - any_of_them < 1.0:
+        return {}
+    stood = sum(step.stalled for step in kernels)
+    return {"kernels": ran, "working": ran - stood, "standing": stood, "any": any_of_them}
 
 
 def _steps(result: UvmResult) -> list[Activity]:

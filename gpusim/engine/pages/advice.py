@@ -10,7 +10,18 @@ from dataclasses import dataclass, replace
 
 from gpusim.base.errors import suggest
 from gpusim.machine.driver_parameters import UvmError
-from gpusim.programs.managed.steps import Access, Advise, Discard, Free, HostTouch, Kernel, ManagedProgram, Prefetch, Step
+from gpusim.programs.managed.steps import (
+    Access,
+    Advise,
+    Discard,
+    Free,
+    HostTouch,
+    Kernel,
+    ManagedProgram,
+    Prefetch,
+    Start,
+    Step,
+)
 
 CPU, GPU = 0, 1
 ENDLESS = 1 << 62
@@ -122,6 +133,14 @@ def _discarding(program: ManagedProgram, names: Container[str]) -> Iterator[Step
             yield from (Discard(name) for name in touched(step) if name in names and last[name] == i)
 
 
+def _populating(program: ManagedProgram, names: Container[str]) -> Iterator[Step]:
+    """All of these allocations are brought to the GPU before the run is timed."""
+    begins = max((i for i, step in enumerate(program.steps) if isinstance(step, Start)), default=0)
+    yield from program.steps[:begins]
+    yield from (Prefetch(array.name) for array in program.arrays if array.name in names)
+    yield from program.steps[begins:]
+
+
 def touched(step: Step) -> list[str]:
     """The allocations that a step reads, writes or frees."""
     if isinstance(step, Kernel):
@@ -172,6 +191,7 @@ def accessed(access: Access, kernel: Kernel) -> int:
 ADVICE = {
     "none": Advice("as the program itself says"),
     "prefetch": Advice("cudaMemPrefetchAsync of what a kernel touches, before it", steps=_prefetching),
+    "populate": Advice("cudaMemPrefetchAsync of all of it before the run is timed", steps=_populating),
     "zero_copy": Advice("preferred location CPU, accessed by the GPU: nothing migrates",
                         (("preferred_location", CPU), ("accessed_by", GPU))),
     "preferred_gpu": Advice("preferred location GPU", (("preferred_location", GPU),)),

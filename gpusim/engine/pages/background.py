@@ -92,7 +92,7 @@ def fetch_ahead(M: DriverState, g: int, b: int) -> float:
         if r == NONE or in_flight(M, g, r):  # what was asked for goes before what may be
             return 0.0
     clear(W, nobody)
-    M.blocks[b].served = M.counts[g].replays + 1
+    M.blocks[b].served, M.blocks[b].served_by = M.counts[g].replays + 1, g
     took = gpu.block + place(M, g, b, g, mask, nobody, PREFETCH, NONE)
     took = max(took, gpu.queued + gpu.setting_up)
     gpu.queued, gpu.setting_up = 0.0, 0.0

@@ -1,23 +1,16 @@
-"""The driver's side of a running kernel: fault batches, one after the other, until all warps have ended."""
+"""A fault batch: what the driver fetches out of the buffer, block by block; and how far the warps of a kernel get."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from gpusim.base.compiled import entry, kernel, outlined
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.background import work_ahead
-from gpusim.engine.pages.bits import clear, none, put
-from gpusim.engine.pages.copies import begin_copies, wait_for_copies
+from gpusim.engine.pages.bits import clear, put
 from gpusim.engine.pages.counters import attend
-from gpusim.engine.pages.driver_tables import DONE, FAULTED, WRITES, DriverState, scratch
-from gpusim.engine.pages.events import note_batch, note_end
-from gpusim.engine.pages.fault_replay import replay, send
-from gpusim.engine.pages.frontend import Front, advance, mapped, next_block
-from gpusim.engine.pages.prefetchers import launched
-from gpusim.engine.pages.service import serve
-from gpusim.engine.pages.thrashing import unpin
-
-PER_BLOCK, PER_BATCH, PER_BATCH_FLUSH, WHEN_EMPTY = range(4)  # uvm_perf_fault_replay_policy
+from gpusim.engine.pages.driver_tables import FAULTED, WRITES, DriverState, scratch
+from gpusim.engine.pages.events import note_batch
+from gpusim.engine.pages.frontend import Front, advance, mapped
 
 
 @outlined
@@ -81,7 +74,8 @@ def collect(M: DriverState, F: Front, k: int, n: int) -> int:
         page, write = F.batch[k] >> 1, not F.batch[k] & 1
         if mapped(M, F, page, write):
             M.counts[F.state[0].processor].satisfied += 1
-            M.blocks[b].served = M.counts[F.state[0].processor].replays + 1  # the replay lets it through
+            p = F.state[0].processor
+            M.blocks[b].served, M.blocks[b].served_by = M.counts[p].replays + 1, p  # the replay lets it through
         else:
             i = (page & (s.per_block - 1)) - M.blocks[b].offset
             put(W, faulted, i)
@@ -114,78 +108,3 @@ def proceed(M: DriverState, F: Front, A: Any, shape: Any, tables: Any) -> None:
         going = s.notices > 0 and s.now >= s.notice_due
         if going:
             attend(M, F.state[0].processor)
-
-
-@kernel
-def again(M: DriverState, F: Front, A: Any, shape: Any, tables: Any) -> None:
-    """A replay, and what the warps issue after it."""
-    p = F.state[0].processor
-    M.counts[p].replays += 1
-    M.state[0].now += M.gpus[p].replay
-    replay(M, F, A)
-    proceed(M, F, A, shape, tables)
-
-
-@entry()
-def run_kernel(M: DriverState, F: Front, A: Any, shapes: Any, tables: Any) -> int:
-    """One kernel from its first thread block to its last: DONE, or why it cannot go on."""
-    s, f, shape, W = M.state[0], F.state[0], shapes[0], M.bits
-    p = f.processor
-    n, gpu = M.counts[p], M.gpus[p]
-    unpin(M)
-    if s.announces:
-        launched(M, p)
-    slots = f.slots // f.warps
-    for k in range(slots * f.utlbs):
-        next_block(M, F, A, k % f.utlbs, (k // f.utlbs) * f.warps)
-    f.ns = shape.ns
-    proceed(M, F, A, shape, tables)
-    in_pass, with_throttled = 0, 0
-    while f.outstanding > 0 or f.buffered > 0:
-        if in_pass == 0:
-            n.passes, with_throttled = n.passes + 1, 0
-            s.now += gpu.pass_ns
-        flush = s.replay_policy == PER_BATCH_FLUSH
-        send(F, s.batch_count if flush else len(F.buffer) - f.buffered)
-        fetched = min(f.buffered, s.batch_count)
-        noted = s.logged
-        unique = fetch(M, F)
-        begin, engaged = s.now, gpu.engaged
-        s.now += gpu.batch + gpu.fault * fetched
-        throttled = n.throttled
-        k = 0
-        while k < unique:
-            b = (F.batch[k] >> 1) >> s.block_shift
-            k = collect(M, F, k, unique)
-            if not none(W, scratch(M, FAULTED)):
-                s.now += gpu.block
-                M.blocks[b].served = n.replays + 1
-                M.blocks[b].services += 1
-                s.now += serve(M, p, b, scratch(M, WRITES))
-                begin_copies(M, p)
-                if s.failed:
-                    return int(s.failed)
-            if s.replay_policy == PER_BLOCK:
-                wait_for_copies(M)
-                again(M, F, A, shape, tables)
-        wait_for_copies(M)
-        s.now += gpu.first_fault
-        gpu.first_fault = 0.0
-        n.service += s.now - begin
-        note_end(M, noted)
-        work_ahead(M, p, s.now - begin - (gpu.engaged - engaged))
-        if flush:
-            n.dropped += f.outstanding - fetched
-        if flush or s.replay_policy == PER_BATCH or (s.replay_policy == WHEN_EMPTY and f.buffered == 0):
-            again(M, F, A, shape, tables)
-        in_pass = (in_pass + 1) % s.max_batches
-        with_throttled += n.throttled > throttled
-        if with_throttled == s.max_throttled:  # the bottom half gives up the CPU until the processor that waits may proceed
-            n.waited += max(s.wake - s.now, 0.0)
-            s.now = max(s.now, s.wake)
-            in_pass = 0
-    ended = s.now
-    while s.notices > 0:
-        attend(M, p)
-    s.now = ended  # the driver is late; the kernel is not
-    return DONE

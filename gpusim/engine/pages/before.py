@@ -8,9 +8,10 @@ from gpusim.base.units import show_bytes
 from gpusim.engine.pages import victims
 from gpusim.engine.pages.advice import advised
 from gpusim.engine.pages.driver_tables import HMM
+from gpusim.engine.pages.launches import by_malloc
 from gpusim.engine.pages.memory import kind
 from gpusim.engine.pages.settings import DriverSettings
-from gpusim.engine.pages.simulate import by_malloc, fits
+from gpusim.engine.pages.simulate import fits
 from gpusim.engine.pages.tensors import managed
 from gpusim.machine import platforms
 from gpusim.machine.driver_parameters import UvmError, resolve

@@ -18,6 +18,8 @@ def begin_copies(M: DriverState, g: int) -> None:
     """What the service that just ended has queued on GPU g begins; page tables come before, and wait for no copy."""
     gpu = M.gpus[g]
     start = max(gpu.copied, M.state[0].now + gpu.setting_up)
+    if gpu.queued > 0.0 and gpu.begun == 0:
+        gpu.begun, gpu.first_copy = 1, start
     gpu.copied = start + gpu.queued
     note_copies(M, g, start, gpu.copied)
     gpu.engaged += gpu.queued

@@ -26,6 +26,7 @@ from gpusim.engine.pages.driver_tables import (
 )
 from gpusim.engine.pages.events import note, note_copies
 from gpusim.engine.pages.prefetchers import propose
+from gpusim.engine.pages.remapping import map_evicted
 from gpusim.engine.pages.service import destination, place
 from gpusim.results.page_log import NOTICE
 
@@ -42,7 +43,8 @@ def count(M: DriverState, p: int, b: int, page: int, accesses: int, now: float) 
         x.noticed = 1
         if s.notices == 0:
             s.notice_due = max(now, s.driver_free) + M.gpus[p].pass_ns
-        M.notices[s.notices] = b
+        k = s.notices_head + s.notices
+        M.notices[k if k < len(M.notices) else k - len(M.notices)] = b
         s.notices += 1
         M.counts[p].notices += 1
         M.ranges[M.blocks[b].range].notices += 1
@@ -50,23 +52,29 @@ def count(M: DriverState, p: int, b: int, page: int, accesses: int, now: float) 
 
 @outlined
 def attend(M: DriverState, p: int) -> None:
-    """A batch of notices: the copies hold up what the kernel reads over the same link, the driver's work does not."""
+    """The oldest notice: the copies hold up what the kernel reads over the same link, the driver's work does not.
+
+    What the block before threw out has its remote mappings by now; what this one throws out has none before the next.
+    """
+    map_evicted(M)
     s, n, gpu = M.state[0], M.counts[p], M.gpus[p]
-    batch = min(s.notices, s.counter_batch)
-    took = gpu.batch + gpu.fault * batch
-    for k in range(batch):
-        b, x = M.notices[k], M.counters[p, M.notices[k]]
-        came = fetch(M, p, b, x.regions)
-        took += gpu.block + came
-        x.regions, x.noticed = 0, 0
-        if s.migrates and came == 0.0:
-            x.asked += 1
-        else:
-            x.accesses, x.asked = 0, 0
+    took = gpu.block
+    if s.notices_fetched == 0:
+        s.notices_fetched = min(s.notices, s.counter_batch)
+        took += gpu.batch + gpu.fault * s.notices_fetched
+    b = M.notices[s.notices_head]
+    x = M.counters[p, b]
+    came = fetch(M, p, b, x.regions)
+    took += came
+    x.regions, x.noticed = 0, 0
+    if s.migrates and came == 0.0:
+        x.asked += 1
+    else:
+        x.accesses, x.asked = 0, 0
+    s.notices -= 1
+    s.notices_fetched -= 1
+    s.notices_head = s.notices_head + 1 if s.notices_head + 1 < len(M.notices) else 0
     n.service += took + gpu.queued
-    s.notices -= batch
-    for k in range(s.notices):
-        M.notices[k] = M.notices[k + batch]
     note_copies(M, p, s.now, s.now + gpu.queued)
     s.now += gpu.queued
     gpu.queued = 0.0

@@ -7,11 +7,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
 
 from gpusim.base.compiled import by_pointer, kernel
-from gpusim.base.tables import f8, i4, i8, record
+from gpusim.base.tables import f8, i4, i8, record, signature
+from gpusim.engine.pages.bits import WORDS
+from gpusim.results.page_log import LOG
 
+u8, u1 = np.uint64, np.uint8
 NONE = -1
 SPLIT = -2  # the owner of a root chunk that several partial blocks share
 CPU = 0
@@ -43,11 +48,12 @@ BLOCK = record(
      ("preferred", i8), ("accessed_by", i8), # a processor or NONE; processors, as bits
      ("read_mostly", i8), ("lost", i8),       # has it pages whose contents are discarded?
      ("last_destination", i8), ("fault_migrations", i8),
-     ("served", i8),                         # the replay that its last fault service came before
+     ("served", i8), ("served_by", i8),      # the replay that its last fault service came before, and of which GPU
      ("host_chunk", i8),                     # pages to a piece of host memory; 0 before there is any
      ("seen", i8),                           # GPUs, as bits, that have had a page of it
      ("last_event", f8), ("last_processor", i8), ("tracked", i8), ("resets", i8), ("rivals", i8),  # thrashing
      ("uses", i8), ("run", i8),  # by kernels so far; the run of `foresight` that this is in
+     ("evicted_from", i8),  # GPUs, as bits, that may map what left them, when the work queue comes to it (remapping.py)
      ("services", i8), ("departures", i8),  # of faults, so far; how often its chunk was evicted
      ("queued", i8), ("expected", i8)]  # in the queue of `ahead`; the prediction that has it
 )  # fmt: skip
@@ -65,12 +71,14 @@ GPU = record(
      ("system_pages", i8),             # of system memory, in root chunks of the list HELD
      # ns, and ns per byte
      ("pass_ns", f8), ("batch", f8), ("fault", f8), ("block", f8), ("first_touch", f8), ("setup", f8), ("page", f8),
-     ("chunk", f8), ("run", f8), ("replay", f8), ("first_fault", f8),
+     ("page_out", f8), ("chunk", f8), ("run", f8), ("replay", f8), ("first_fault", f8), ("fault_interval", f8),
      ("in_start", f8), ("in_byte", f8), ("out_start", f8), ("out_byte", f8), ("zero_byte", f8),
-     ("remote_byte", f8), ("remote_request", f8),
+     ("remote_byte", f8), ("remote_request", f8), ("remote_store", f8), ("store_byte", f8),
      ("cpu_fault", f8), ("cpu_page", f8), ("cpu_byte", f8),
      ("engaged", f8),  # how long the copy engine has worked for faults
      ("copied", f8), ("queued", f8), ("setting_up", f8),  # when all copies are over; of the service that runs
+     ("replays_at", f8),  # the batch that it serves ends then
+     ("into", f8), ("out", f8), ("first_copy", f8), ("begun", i8),  # of a batch: bytes over the link, when they begin
      ("noted", i8),  # records of the log before the service that runs
      ("replays_seen", i8),  # the replay since which rows of `locks` are kept
      ("pieces", i8), ("oldest_piece", i8), ("newest_piece", i8),
@@ -96,7 +104,8 @@ STATE = record(
      ("page_bytes", i8), ("page_shift", i8), ("per_block", i8), ("block_shift", i8), ("big", i8),
      ("prefetch_enable", i8), ("threshold", i8), ("min_faults", i8),
      ("unified", i8), ("ats_mode", i8), ("hmm_off", i8), ("counters", i8), ("counter_threshold", i8), ("counter_batch", i8),
-     ("map_evicted", i8), ("notices", i8), ("notice_due", f8), ("driver_free", f8),
+     ("map_evicted", i8), ("deferred", i8), ("notices", i8), ("notices_head", i8), ("notices_fetched", i8),
+     ("notice_due", f8), ("driver_free", f8),
      ("batch_count", i8), ("replay_policy", i8), ("max_batches", i8), ("max_throttled", i8), ("force_sysmem", i8),
      ("host_chunks", i8),  # sizes of host memory that are tried, as a mask
      ("oversubscription", i8),
@@ -136,46 +145,53 @@ RANGE = record(
      ("service", f8), ("copy_in", f8), ("copy_out", f8)]  # ns
 )  # fmt: skip
 
+# Uses of one block in one launch that follow closely: see `foresight`.
+RUN = record([("block", i8), ("launch", i8), ("first", i8), ("last", i8), ("until", i8), ("pages", (u8, WORDS))])
+
 # Why a compiled loop came back.
 DONE, NO_MEMORY = range(2)
 
 
 @by_pointer
 class DriverState(NamedTuple):
-    """All that changes in a run, but for the warps."""
+    """All that changes in a run, but for the warps; P processors, B blocks."""
 
-    bits: Any     # uint64[rows, 8]
-    blocks: Any   # BLOCK[B]
-    chunk: Any    # int64[P, B] root chunk of a whole block, NONE
-    roots: Any    # ROOT[...] of all GPUs
-    unit_words: Any   # int64[P, ...] the eviction policy's tables for each GPU ...
-    unit_numbers: Any # float64[P, ...]
-    locks: Any        # uint8[P, units] those that it may not choose
-    verbs: Any        # int64[verbs, 2] where its verbs begin
-    facts: Any        # float64[facts] what its score reads, of one candidate
-    params: Any       # float64[...] its parameters
-    page_verbs: Any   # int64[2, 2] the same of policies of pages (page_policy)
-    page_params: Any  # float64[2, ...]
-    region_facts: Any # float64[facts]
-    block_facts: Any  # float64[facts]
-    pieces: Any   # PIECE[32 B GPUs] for those that evict big pages
-    queue: Any    # int64[B] ring of blocks that prefetchers want
-    streams: Any  # STREAM[arrays]
-    links: Any    # LINK[...] learned: what follows a block in a kernel
-    contexts: Any # CONTEXT[...] learned: what follows three kernels
-    future: Any   # foresight.RUN[...] for oracles
-    gpus: Any     # GPU[P]
-    frames: Any   # int64[GPUs, partial blocks, 512] page frame (512 to a root chunk) of each page, NONE
-    holder: Any   # int32[frames of all GPUs] 1 + the partial block that has a page there
-    counts: Any   # COUNT[P]
-    state: Any    # STATE[1]
-    watched: Any  # PAGE[512 B]
-    counters: Any # COUNTER_REGISTER[P, B]
-    notices: Any  # int64[B] blocks whose counters have told the driver, the oldest first
-    ranges: Any   # RANGE[arrays]
-    sizes: Any    # int64[P, batch_count + 1] batches by the faults that were fetched
-    log: Any      # events.LOG[...]
-    raster: Any   # int64[LAYERS, rows, columns] pages by address and time
+    bits: Annotated[Any, u8, "rows", "words"]
+    blocks: Annotated[Any, BLOCK, "B"]
+    chunk: Annotated[Any, i8, "P", "B"]       # root chunk of a whole block, NONE
+    roots: Annotated[Any, ROOT, "roots of all GPUs"]
+    unit_words: Annotated[Any, i8, "P", "units"]    # the eviction policy's tables for each GPU ...
+    unit_numbers: Annotated[Any, f8, "P", "units"]
+    locks: Annotated[Any, u1, "P", "units"]   # those that it may not choose
+    verbs: Annotated[Any, i8, "verbs", 2]     # where its verbs begin
+    facts: Annotated[Any, f8, "facts"]        # what its score reads, of one candidate
+    params: Annotated[Any, f8, "parameters"]  # of the policy
+    page_verbs: Annotated[Any, i8, 2, 2]      # the same of policies of pages (page_policy)
+    page_params: Annotated[Any, f8, 2, "parameters"]
+    region_facts: Annotated[Any, f8, "facts of a region"]
+    block_facts: Annotated[Any, f8, "facts of a block"]
+    pieces: Annotated[Any, PIECE, "pieces"]   # 32 B GPUs for those that evict big pages
+    queue: Annotated[Any, i8, "B"]            # ring of blocks that prefetchers want
+    streams: Annotated[Any, STREAM, "arrays"]
+    links: Annotated[Any, LINK, "links"]      # learned: what follows a block in a kernel
+    contexts: Annotated[Any, CONTEXT, "contexts"]  # learned: what follows three kernels
+    future: Annotated[Any, RUN, "runs"]       # for oracles: see foresight
+    gpus: Annotated[Any, GPU, "P"]
+    frames: Annotated[Any, i8, "GPUs", "partial blocks", "pages"]  # page frame (512 to a root chunk) of each page, NONE
+    holder: Annotated[Any, i4, "frames"]      # of all GPUs: 1 + the partial block that has a page there
+    counts: Annotated[Any, COUNT, "P"]
+    state: Annotated[Any, STATE, 1]
+    watched: Annotated[Any, PAGE, "pages"]
+    counters: Annotated[Any, COUNTER_REGISTER, "P", "B"]
+    deferred: Annotated[Any, i8, "B"]         # evicted blocks that the work queue has to map remotely
+    notices: Annotated[Any, i8, "B"]          # ring of blocks whose counters have told the driver, the oldest first
+    ranges: Annotated[Any, RANGE, "arrays"]
+    sizes: Annotated[Any, i8, "P", "batch_count + 1"]  # batches by the faults that were fetched
+    log: Annotated[Any, LOG, "log"]
+    raster: Annotated[Any, i8, "layers", "rows", "columns"]  # pages by address and time
+
+
+DRIVER = signature(DriverState)
 
 
 @kernel

@@ -14,7 +14,6 @@ from gpusim.engine.pages.driver_tables import (
     FROM,
     GOING,
     HERE,
-    HMM,
     LOST,
     NO_MEMORY,
     NONE,
@@ -27,7 +26,8 @@ from gpusim.engine.pages.driver_tables import (
     shared,
 )  # fmt: skip
 from gpusim.engine.pages.events import note
-from gpusim.engine.pages.mapping import grant, sees, unmap
+from gpusim.engine.pages.mapping import unmap
+from gpusim.engine.pages.remapping import defer
 from gpusim.engine.pages.victims import victim
 from gpusim.results.page_log import COPY, GONE, KEEP
 
@@ -115,11 +115,11 @@ def throw_out(M: DriverState, g: int, b: int, mask: int) -> float:
         copy(W, afar, mask)
         subtract(W, afar, row(M, p, RESIDENT, b))
         unmap(M, p, b, afar)
-        if sees(M, p, b, CPU) or (p == g and s.map_evicted and s.counters and M.blocks[b].kind != HMM):
-            grant(M, p, b, mask)
+    gpu.out += pages * s.page_bytes
+    defer(M, g, b)
     gpu.queued += min(records, 1) * gpu.out_start + pages * s.page_bytes * gpu.out_byte
     host_chunks(M, b, pages)
-    return float(gpu.block + total(W, mask) * gpu.page + chunks_of(M, b, going) * gpu.chunk)
+    return float(gpu.block + total(W, mask) * gpu.page_out + chunks_of(M, b, going) * gpu.chunk)
 
 
 @outlined

@@ -8,10 +8,23 @@ from gpusim.base.compiled import kernel
 from gpusim.engine.pages.driver_tables import NONE, DriverState
 from gpusim.engine.pages.frontend import Front, mapped, push, retire, used
 
+NEVER_MIND = 1 << 40
+
 
 @kernel
-def send(F: Front, room: int) -> None:
-    """Outstanding pages go to the fault buffer, one of each uTLB in turn, while there is room."""
+def reported(M: DriverState, p: int, first: bool) -> int:
+    """How many faults a uTLB has reported when the driver looks into a buffer that it flushed: one after the other, since the
+    replay, or since the one that caused the interrupt."""
+    gpu = M.gpus[p]
+    if gpu.fault_interval <= 0.0:
+        return NEVER_MIND
+    waited = gpu.replay + gpu.pass_ns if first else gpu.replay
+    return 1 + int(waited / gpu.fault_interval)
+
+
+@kernel
+def send(F: Front, room: int, each: int) -> None:
+    """Outstanding pages go to the fault buffer, one of each uTLB in turn, at most so many of each, while there is room."""
     s, size = F.state[0], len(F.buffer)
     put = s.get + s.buffered
     if put >= size:
@@ -22,7 +35,7 @@ def send(F: Front, room: int) -> None:
         u = s.turn
         for _ in range(s.utlbs):
             t = F.utlbs[u]
-            if t.sent < t.out:
+            if t.sent < min(t.out, each):
                 if room == 0:
                     s.turn = u
                     return

@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 
 from gpusim.base.compiled import kernel, outlined
-from gpusim.base.tables import i8, record, table
+from gpusim.base.tables import table
 from gpusim.engine.pages.bits import WORDS, bit
-from gpusim.engine.pages.driver_tables import NONE, DriverState
+from gpusim.engine.pages.driver_tables import NONE, RUN, DriverState
 
 NEVER = 1 << 62
 ROOM = 1 << 18  # runs that a launch may have before those that follow closely become one
-
-RUN = record([("block", i8), ("launch", i8), ("first", i8), ("last", i8), ("until", i8), ("pages", (np.uint64, WORDS))])
 
 
 @outlined

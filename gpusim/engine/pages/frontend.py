@@ -10,16 +10,16 @@ end.  What two accesses of one uTLB miss is one fault.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from gpusim.base.compiled import by_pointer, kernel, outlined
-from gpusim.base.tables import f8, i8, record
+from gpusim.base.tables import f8, i8, record, signature
 from gpusim.engine.pages.bits import bit
 from gpusim.engine.pages.counters import count
 from gpusim.engine.pages.driver_tables import CPU, DIRTY, MAPPED, NONE, PREFETCHED, RESIDENT, WRITABLE, DriverState, row, shared
 from gpusim.engine.pages.follow import follow
 from gpusim.engine.pages.sweep import sweep
-from gpusim.programs.managed.pattern import LANES, SECTOR, requests, segment
+from gpusim.programs.managed.pattern import LANES, LINE, SECTOR, requests, segment
 
 SLOT = record(
     [("bx", i8), ("by", i8), ("warp", i8), ("step", i8), ("access", i8), ("lane", i8), ("page", i8), ("pending", i8),
@@ -40,20 +40,23 @@ FRONT = record(
 
 @by_pointer
 class Front(NamedTuple):
-    """The warps of a running kernel, and the fault buffer."""
+    """The warps of a running kernel, and the fault buffer; U uTLBs."""
 
-    state: Any       # FRONT[1]
-    slots: Any       # SLOT[U, slots]
-    utlbs: Any       # UTLB[U]
-    queue: Any       # int64[U, slots] ring of slots that have an access to issue
-    left: Any        # int64[U, slots] warps that are left of the thread block whose first warp has this slot
-    out: Any         # int64[U, limit] outstanding pages, in the order in which they missed ...
-    misses: Any      # MISS[U, limit] ... and which accesses wait for each
-    waits: Any       # WAIT[U, wait_limit] accesses that wait, in a list for each page
-    buffer: Any      # int64[entries] ring: 2 * page + write
-    batch: Any       # int64[entries]
-    spare: Any       # int64[entries] for sorting, as is ...
-    digits: Any      # int64[256]
+    state: Annotated[Any, FRONT, 1]
+    slots: Annotated[Any, SLOT, "U", "slots"]
+    utlbs: Annotated[Any, UTLB, "U"]
+    queue: Annotated[Any, i8, "U", "slots"]  # ring of slots that have an access to issue
+    left: Annotated[Any, i8, "U", "slots"]   # warps that are left of the thread block whose first warp has this slot
+    out: Annotated[Any, i8, "U", "limit"]    # outstanding pages, in the order in which they missed ...
+    misses: Annotated[Any, MISS, "U", "limit"]  # ... and which accesses wait for each
+    waits: Annotated[Any, WAIT, "U", "wait_limit"]  # accesses that wait, in a list for each page
+    buffer: Annotated[Any, i8, "entries"]    # ring: 2 * page + write
+    batch: Annotated[Any, i8, "entries"]
+    spare: Annotated[Any, i8, "entries"]     # for sorting, as is ...
+    digits: Annotated[Any, i8, 256]
+
+
+FRONT_END = signature(Front)
 
 
 @kernel
@@ -79,14 +82,18 @@ def launch(F: Front, u: int, slot: int, cta: int) -> None:
 
 
 @outlined
-def from_afar(M: DriverState, F: Front, b: int, page: int, sectors: int, lines: int) -> None:
-    """An access went over the link, in a request for each line."""
+def from_afar(M: DriverState, F: Front, b: int, page: int, write: bool, sectors: int, lines: int) -> None:
+    """An access went over the link, in a request for each line; of stores those cost more that do not fill theirs."""
     f, p = F.state[0], F.state[0].processor
     gpu, n_bytes = M.gpus[p], sectors * SECTOR
     M.counts[p].remote_bytes += n_bytes
     M.ranges[M.blocks[b].range].remote_bytes += n_bytes
     if gpu.peer_byte > 0.0 and not M.bits[row(M, CPU, RESIDENT, b), page >> 6] & bit(page):
         f.remote_ns += n_bytes * gpu.peer_byte
+    elif write:
+        f.remote_ns += n_bytes * gpu.store_byte
+        if sectors < lines * (LINE // SECTOR):
+            f.remote_ns += lines * gpu.remote_store
     else:
         f.remote_ns += n_bytes * gpu.remote_byte + lines * gpu.remote_request
     if M.state[0].counters:
@@ -106,7 +113,7 @@ def used(M: DriverState, F: Front, b: int, page: int, write: bool, sectors: int,
         if write:
             W[shared(M, DIRTY, b), w] |= m
     else:
-        from_afar(M, F, b, page, sectors, lines)
+        from_afar(M, F, b, page, write, sectors, lines)
         if write and not W[row(M, CPU, RESIDENT, b), w] & m:  # in another GPU's memory
             W[shared(M, DIRTY, b), w] |= m
     if s.watches:

@@ -28,13 +28,13 @@ from gpusim.engine.pages.driver_tables import (
     RANGE,
     RESIDENT,
     ROOT,
+    RUN,
     SCRATCH,
     SHARED,
     STATE,
     STREAM,
     DriverState,
 )
-from gpusim.engine.pages.foresight import RUN
 from gpusim.engine.pages.frontend import FRONT, MISS, SLOT, UTLB, WAIT, Front
 from gpusim.engine.pages.pieces import EACH
 from gpusim.engine.pages.raster import COLUMN_NS, COLUMNS, SLICES, slice_shift
@@ -127,6 +127,7 @@ def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Ma
         state=state,
         watched=table(n * PAGES, PAGE),
         counters=table(processors * n, COUNTER_REGISTER).reshape(processors, n),
+        deferred=np.zeros(n, np.int64),
         notices=np.zeros(n, np.int64),
         ranges=table(len(arrays), RANGE),
         sizes=np.zeros((processors, parameters["uvm_perf_fault_batch_count"] + 1), np.int64),
@@ -162,12 +163,14 @@ def _gpus(platform: Platform, gpus: int, each: int) -> Any:
         x["oldest"][FREE], x["newest"][FREE], x["length"][FREE] = (g - 1) * each, g * each - 1, each
         for cost in fields(work):
             x["pass_ns" if cost.name == "interrupt" else cost.name] = getattr(work, cost.name)
+        x["page_out"] = work.page if work.page_out is None else work.page_out
         x["oldest_piece"] = x["newest_piece"] = NONE
         x["room"] = [g * each] * 2
         x["in_start"], x["in_byte"] = link.in_start, 1e9 / link.in_rate
         x["out_start"], x["out_byte"] = link.out_start, 1e9 / link.out_rate
         x["zero_byte"] = 1e9 / platform.hbm
         x["remote_byte"], x["remote_request"] = 1e9 / link.remote_rate, link.remote_request
+        x["remote_store"], x["store_byte"] = link.remote_store, 1e9 / min(link.remote_rate, link.out_rate)
         x["cpu_byte"] = 1e9 / platform.cpu_rate
         x["coherent"] = platform.coherent
         x["peer_byte"] = 1e9 / platform.peer_rate if platform.peer_rate else 0.0

@@ -150,10 +150,12 @@ def bring(M: DriverState, p: int, b: int, mask: int, demanded: int, cause: int, 
         if p == CPU:
             M.counts[q].copy_out += took
             M.gpus[q].queued += start + pages * s.page_bytes * byte
+            M.gpus[q].out += pages * s.page_bytes
             seen.copy_out += took
         else:
             n.copy_in += took
             gpu.queued += start + pages * s.page_bytes * byte
+            gpu.into += pages * s.page_bytes if q == CPU or gpu.peer_byte == 0.0 else 0.0
             seen.copy_in += took
         add(W, source, ahead)
         if p == CPU:

@@ -5,23 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from gpusim.engine.pages import account, step_columns, victims
+from gpusim.engine.pages import account, page_tables, raster, recorded, step_columns, victims
 from gpusim.engine.pages.before import footprint, program_of, room
 from gpusim.engine.pages.driver_tables import COUNTER, CPU, DEMAND, EXPLICIT, PREFETCH
 from gpusim.engine.pages.settings import DRIVER, DriverSettings
-from gpusim.engine.pages.simulate import UvmResult, simulate_uvm
-from gpusim.engine.pages.tensors import Foreseen, known, launched
+from gpusim.engine.pages.simulate import UvmResult, fits, memory, simulate_uvm
+from gpusim.engine.pages.step_columns import of_gpus
+from gpusim.engine.pages.tensors import Foreseen, known
 from gpusim.engine.pages.timeline import Timeline
-from gpusim.machine import platforms
+from gpusim.engine.run import outcome
+from gpusim.engine.run.simulate import Simulation
+from gpusim.engine.run.simulate import prepared as run_of
+from gpusim.machine import platforms, sharing
 from gpusim.machine.driver_parameters import BLOCK_BYTES
+from gpusim.machine.platforms import Platform
 from gpusim.machine.profile import Profile
-from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Start
+from gpusim.programs.managed.layout import lay_out
+from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Start, Step, Wait
+from gpusim.results.page_log import BEFORE
 from gpusim.results.result import FINISHED, HOST_OOM, OOM, Result
-from gpusim.trace.workload import F64, Workload
+from gpusim.trace.trace import OP
+from gpusim.trace.workload import Workload
 
-GPU = 1
 EVENTS = 1 << 24  # that a log keeps at most
 
 
@@ -32,6 +37,8 @@ def simulate_unified(
     settings: DriverSettings = DRIVER,
     capacity_bytes: int | None = None,
     place: Any = "pytorch",
+    share: Any = sharing.WORDS,
+    active_thread_percentage: int = 100,
     seed: int = 0,
     log: bool = False,
 ) -> Result:
@@ -39,45 +46,112 @@ def simulate_unified(
 
     capacity_bytes  GPU memory for managed pages; None: what the profile's device leaves
     place           the allocator of a recorded program
+    share           what the activities of a recorded program share, words of `gpusim.machine.sharing`
+    active_thread_percentage  of the multiprocessors, what its kernels may use together
 
     Memory that is full and may not be evicted is a result, not an error.  Raises UvmError, ProfileError, PolicyError.
     """
     available = room(source, profile, capacity_bytes)
     program = program_of(source, profile, settings, place, available)
-    host = int(profile.host.capacity.value)
     # More chunks than the program has windows stay free: tables for them would be memory wasted.
     platform = platforms.of(profile, min(max(available, BLOCK_BYTES), 2 * program.footprint))
+    options: dict[str, Any] = {
+        "evict": settings.evict, "prefetcher": settings.prefetch, "migrate": settings.migrate, "own": settings.own,
+        "seed": seed + 1, "log": EVENTS if log else 0,
+    }  # fmt: skip
+    if isinstance(source, Workload):
+        how = {"place": place, "share": share, "active_thread_percentage": active_thread_percentage, "seed": seed}
+        return _of_recorded(source, profile, program, platform, settings, available, options, how)
     timeline = Timeline(len(program.steps))
-    recorded = known(source, profile) if isinstance(source, Workload) else None
+    gpus = max((step.gpu for step in program.steps if isinstance(step, Kernel)), default=1)
     ran = simulate_uvm(
-        program.arrays, program.steps, platform, settings.parameters, evict=settings.evict,
-        prefetcher=settings.prefetch, migrate=settings.migrate, own=settings.own, seed=seed + 1, log=EVENTS if log else 0,
-        watch=timeline.watch,
-    )  # fmt: skip
-    rates = {"h2d": platform.link.in_rate, "d2h": platform.link.out_rate}
-    numbers = metrics(program, ran, recorded) | _peaks(timeline)
+        program.arrays, program.steps, platform, settings.parameters, gpus=gpus, watch=timeline.watch, **options
+    )
+    numbers = metrics(program, ran) | _peaks(timeline)
     kept = None
     if log:
-        launch = launched(source, profile) - source.duration if isinstance(source, Workload) else None
-        kept = {name: ran.log[name].copy() for name in ran.log.dtype.names} | _steps(program, ran, launch, numbers)
+        kept = {name: ran.log[name].copy() for name in ran.log.dtype.names} | _steps(program, ran, numbers)
+    said = _spec(source, profile, program, ran, settings, available, seed, log)
+    return _result(said, ran, numbers, kept, timeline, together=False)
+
+
+def _of_recorded(
+    work: Workload, profile: Profile, program: ManagedProgram, platform: Platform, settings: DriverSettings, available: int,
+    options: dict[str, Any], how: dict[str, Any],
+) -> Result:  # fmt: skip
+    """A recorded program: the island's run, with pages."""
+    fits(program.arrays, platform)
+    room_for_all = max(available, 2 * work.live_peak + (1 << 30))  # managed memory has no bound of its own
+    prepared = run_of(
+        work.trace, profile, evict="none", capacity_bytes=room_for_all, work=work, log=bool(options["log"]), **how
+    )
+    M, told = memory(program.arrays, program.steps, platform, settings.parameters, **options)
+    timeline = Timeline(work.trace.ops)
+    found = recorded.replay(prepared, work, program, platform, M, timeline, told)
+    simulation, events = prepared.simulation, int(M.state["logged"][0])
+    ran = UvmResult(
+        platform, found.steps, M.counts, lay_out(program.arrays), M.ranges, M.sizes, raster.of(M, found.earlier),
+        M.log[:events], events, told, page_tables.entries(M), found.reason, found.began, found.logged_before, found.where,
+    )  # fmt: skip
+    pairs = list(zip(_kernels_of(work), ran.steps, strict=False))
+    numbers = metrics(program, ran, known(work)) | _of_island(simulation, pairs) | _peaks(timeline)
+    numbers["stall_ns"] = sum(ns for name, ns in numbers.items() if name.startswith("stall_") and name != "stall_ns")
+    kept = None
+    if options["log"]:
+        waited = step_columns.waits(pairs) | step_columns.before(simulation.log(), work.trace.ops)
+        kept = {name: ran.log[name].copy() for name in ran.log.dtype.names}
+        kept |= step_columns.columns(pairs, ran.began, waited, numbers)
+    said = _spec(work, profile, program, ran, settings, available, how["seed"], bool(options["log"]))
+    return _result(said, ran, numbers, kept, timeline, together=True)
+
+
+def _kernels_of(work: Workload) -> list[Step]:
+    """A step for each operator, for what is asked of steps."""
+    t = work.trace
+    streams = t.stream[t.kind == OP].tolist()
+    return [Kernel(t.op_names[name], [], (1, 1), stream=streams[op], operator=op) for op, name in enumerate(t.op)]
+
+
+def _of_island(simulation: Simulation, pairs: step_columns.Pairs) -> dict[str, int | float]:
+    """What the island counted: the time, what kernels waited for before they began, and inside."""
+    mine = outcome.metrics(simulation)
+    names = (
+        "makespan_ns", "compute_busy_ns", "compute_idle_share", "program_transfer_ns", "host_work_ns",
+        *(f"stall_{cause}_ns" for cause in BEFORE),
+    )  # fmt: skip
+    waited = {cause: round(sum(ns)) for cause, ns in step_columns.waits(pairs).items() if cause != "host"}
+    return {name: mine[name] for name in names if name in mine} | {f"stall_{c}_ns": max(ns, 0) for c, ns in waited.items()}
+
+
+def _spec(
+    source: Workload | ManagedProgram, profile: Profile, program: ManagedProgram, ran: UvmResult, settings: DriverSettings,
+    available: int, seed: int, log: bool,
+) -> dict[str, Any]:  # fmt: skip
+    rates = {"h2d": ran.platform.link.in_rate, "d2h": ran.platform.link.out_rate}
+    return {
+        "trace": program.name,
+        "trace_hash": source.trace.content_hash if isinstance(source, Workload) else source.content_hash,
+        "profile": profile.name,
+        "oracles": ["unified"] if settings.oracle else [],
+        "capacity": available,
+        "host_capacity": int(profile.host.capacity.value),
+        "footprint": footprint(source),
+        "seed": seed,
+        "rates": {**rates, "both": sum(rates.values())},
+        "told": ran.told,
+        **({"paging": _for_referee(program, ran, settings.evict)} if log else {}),
+    }
+
+
+def _result(
+    spec: dict[str, Any], ran: UvmResult, numbers: dict[str, int | float], kept: Any, timeline: Timeline, *, together: bool
+) -> Result:
     return Result(
-        spec={
-            "trace": program.name,
-            "trace_hash": source.trace.content_hash if isinstance(source, Workload) else source.content_hash,
-            "profile": profile.name,
-            "oracles": ["unified"] if settings.oracle else [],
-            "capacity": available,
-            "host_capacity": host,
-            "footprint": footprint(source),
-            "seed": seed,
-            "rates": {**rates, "both": sum(rates.values())},
-            "told": ran.told,
-            **({"paging": _for_referee(program, ran, settings.evict)} if log else {}),
-        },
+        spec=spec,
         outcome=FINISHED if not ran.failed else HOST_OOM if ran.full == "host" else OOM,
         failure={"memory": ran.full, "time_ns": round(ran.ns), "advice": ran.failed} if ran.failed else None,
         metrics=numbers,
-        faults=account.of(ran, together=isinstance(source, Workload)),
+        faults=account.of(ran, together=together),
         pages=kept,
         timeline={name: column.copy() for name, column in timeline.columns.items()},
     )  # fmt: skip
@@ -112,7 +186,7 @@ def metrics(program: ManagedProgram, ran: UvmResult, recorded: Foreseen | None =
     recorded  what is known of a recorded program: that stands for what the steps made of it, when all of them were carried out
     """
     page, link = ran.platform.page, ran.platform.link
-    gpu, cpu = ran.counts[GPU], ran.counts[CPU]
+    gpu, cpu = of_gpus(ran.counts), ran.counts[CPU]
     came = [int(pages) * page for pages in gpu["came"]]
     out = (int(cpu["came"].sum()) + int(gpu["left"])) * page
     makespan = round(ran.ns)
@@ -178,14 +252,10 @@ def _stalls(program: ManagedProgram, ran: UvmResult) -> dict[str, int]:
     return {f"stall_{cause}_ns": max(round(sum(ns)), 0) for cause, ns in found.items()}
 
 
-def _steps(program: ManagedProgram, ran: UvmResult, launch: F64 | None, stalls: Mapping[str, Any]) -> dict[str, Any]:
-    """The steps with their parts of the stalls; launch: of each operator of a recorded program, ns."""
+def _steps(program: ManagedProgram, ran: UvmResult, stalls: Mapping[str, Any]) -> dict[str, Any]:
+    """The steps with their parts of the stalls."""
     pairs = _pairs(program, ran)
-    waited: dict[str, Any] = dict(step_columns.waits(pairs))
-    if launch is not None and "stall_launch_ns" in stalls:
-        operators = np.array([step.operator if isinstance(step, Kernel) else -1 for step, _ in pairs], np.int64)
-        waited["launch"] = step_columns.first_of(operators, launch)
-    return step_columns.columns(pairs, ran.began, waited, stalls)
+    return step_columns.columns(pairs, ran.began, step_columns.waits(pairs), stalls)
 
 
 def _pairs(program: ManagedProgram, ran: UvmResult) -> step_columns.Pairs:
@@ -195,4 +265,5 @@ def _pairs(program: ManagedProgram, ran: UvmResult) -> step_columns.Pairs:
 def _timed(program: ManagedProgram) -> list[Any]:
     """The steps behind the last start."""
     steps = list(program.steps)
-    return steps[max((i + 1 for i, step in enumerate(steps) if isinstance(step, Start)), default=0) :]
+    last = max((i + 1 for i, step in enumerate(steps) if isinstance(step, Start)), default=0)
+    return [step for step in steps[last:] if not isinstance(step, Wait)]

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 
-from gpusim.base.errors import suggest
-from gpusim.base.tables import table
 from gpusim.base.units import show_bytes
+from gpusim.engine.clock.links import SAME_INSTANT
 from gpusim.engine.pages import host, page_tables, prefetchers, raster, victims
-from gpusim.engine.pages.batches import run_kernel
-from gpusim.engine.pages.driver_tables import COUNT, CPU, HMM, DriverState
+from gpusim.engine.pages.driver_tables import COUNT, CPU, DriverState
 from gpusim.engine.pages.foresight import foresee, make_room, sorted_runs
-from gpusim.engine.pages.frontend import Front
 from gpusim.engine.pages.hints import advise
-from gpusim.engine.pages.memory import build, front, resident_bytes
-from gpusim.engine.pages.sweep import sweeps
+from gpusim.engine.pages.launches import TIMES, Paged, find, launched
+from gpusim.engine.pages.memory import build, resident_bytes
+from gpusim.engine.pages.on_island import OnIslands
+from gpusim.engine.pages.server import run_alone
+from gpusim.engine.state import NEVER
 from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError, resolve
 from gpusim.machine.platforms import Platform
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs.managed.layout import Span, lay_out
-from gpusim.programs.managed.pattern import ACCESS, AFFINE, GATHER, LANES, RANDOM, SHAPE
 from gpusim.programs.managed.steps import (
     Advise,
     Array,
@@ -35,11 +34,11 @@ from gpusim.programs.managed.steps import (
     Prefetch,
     Start,
     Steps,
-    moved_bytes,
+    Wait,
 )
 from gpusim.results.fault_picture import Picture
 
-TIMES = [offset // 8 for kind, offset, *_ in (COUNT.fields or {}).values() if kind == np.float64]  # columns in ns
+Watch = Callable[[DriverState, int], None]
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,8 @@ class StepResult:
     start: float
     end: float
     counts: Any
+    gpu: int = 0         # of a kernel
+    stalled: float = 0.0  # ns for which its warps stood
 
     @property
     def ns(self) -> float:
@@ -59,7 +60,7 @@ class StepResult:
 @dataclass(frozen=True)
 class UvmResult:
     platform: Platform
-    steps: list[StepResult]
+    steps: list[StepResult]  # in the order of the program; those of several streams and GPUs lie side by side
     counts: Any          # COUNT[P] of the whole run
     spans: dict[str, Span]  # where each allocation lies
     ranges: Any          # RANGE[...] what each of them saw, in the order of `spans`
@@ -76,7 +77,7 @@ class UvmResult:
 
     @property
     def ns(self) -> float:
-        return self.steps[-1].end - self.began if self.steps else 0.0
+        return max(step.end for step in self.steps) - self.began if self.steps else 0.0
 
 
 def simulate_uvm(
@@ -92,7 +93,7 @@ def simulate_uvm(
     own: Registry = SHIPPED,
     log: int = 0,
     seed: int = 1,
-    watch: Callable[[DriverState, int], None] = lambda memory, steps: None,
+    watch: Watch | None = None,
 ) -> UvmResult:
     """Run the steps of `program` over `arrays`.
 
@@ -100,44 +101,118 @@ def simulate_uvm(
     log    how many events are kept one by one at most; room that is not needed costs no memory
     watch  called before the first step and after each, with the tables and the number of steps done
     """
+    M, told = memory(arrays, program, platform, parameters, gpus=gpus, evict=evict, prefetcher=prefetcher,
+                     migrate=migrate, own=own, log=log, seed=seed)  # fmt: skip
+    at_work = _AtWork(M, spans := lay_out(arrays), program, platform, told, watch)
+    at_work.go_through()
+    events = int(M.state["logged"][0])
+    picture = raster.of(M, at_work.earlier)
+    return UvmResult(
+        platform, at_work.steps, M.counts, spans, M.ranges, M.sizes, picture, M.log[:events], events, told,
+        page_tables.entries(M), at_work.reason, at_work.began, at_work.logged_before, at_work.where,
+    )  # fmt: skip
+
+
+def memory(
+    arrays: Sequence[Array], program: Steps, platform: Platform, parameters: Mapping[str, int | str] | None, *, gpus: int = 1,
+    evict: str = "driver", prefetcher: str = "tree", migrate: str = "none", own: Registry = SHIPPED, log: int = 0,
+    seed: int = 1,
+) -> tuple[DriverState, list[str]]:  # fmt: skip
+    """The driver's tables before a program, and what there is to tell of its parameters."""
     values, told = resolve({**platform.parameters, **(parameters or {})})
     victim, ahead, worth = victims.find(evict, own), prefetchers.find(prefetcher, own), prefetchers.migration(migrate, own)
     fits(arrays, platform)
-    M, spans = build(platform, arrays, gpus, values, log), lay_out(arrays)
+    M = build(platform, arrays, gpus, values, log)
     M = prefetchers.choose(victims.choose(M, victim, seed), ahead, worth)
     if values["uvm_perf_access_counter_migration_enable"] > 0 and not M.state["counters"][0]:
         told.append("uvm_perf_access_counter_migration_enable=1: on hosts with pages of 4 KiB nothing moves since release 575")
     M.state["seed"] = seed
     if victims.foresees(evict, own) or prefetchers.foresees(prefetcher):
         M = foresee(M, first_run(arrays, program, platform, gpus))
-    F = front(platform)
-    steps: list[StepResult] = []
-    earlier = np.zeros(M.raster.shape[:2], np.int64)
-    alive, reason, where, began, logged_before = dict(spans), "", "device", 0.0, 0
-    watch(M, 0)
-    for step in program:
+    return M, told
+
+
+class _AtWork:
+    """A program in progress: what the host does step by step, and between that all kernels up to its next step."""
+
+    def __init__(
+        self, M: DriverState, spans: Mapping[str, Span], program: Steps, platform: Platform, told: list[str],
+        watch: Watch | None,
+    ) -> None:  # fmt: skip
+        self.M, self.spans, self.program, self.platform, self.told = M, dict(spans), program, platform, told
+        self.watch: Watch = watch or (lambda memory, steps: None)
+        self.steps: list[StepResult] = []
+        self.earlier = np.zeros(M.raster.shape[:2], np.int64)
+        self.reason, self.where, self.began, self.logged_before = "", "device", 0.0, 0
+        used(M, program, spans)
+        small = bool(platform.host_memory) and len(M.blocks) * BLOCK_BYTES > platform.host_memory
+        self.islands = OnIslands(M, platform, program, spans, self._seen if watch or small else None)
+        self.ended = 0
+
+    def go_through(self) -> None:
+        at = 0
+        self.watch(self.M, 0)
+        while at < len(self.program) and not self.reason:
+            outer = at
+            while outer < len(self.program) and isinstance(self.program[outer], Kernel):
+                outer += 1
+            if outer > at:
+                self._kernels(at, outer)
+                at = outer
+            else:
+                self._host(self.program[at])
+                at += 1
+
+    def _host(self, step: Any) -> None:
+        M = self.M
+        if isinstance(step, Wait):
+            return
         if isinstance(step, Start):
-            earlier = begin(M)
-            steps.clear()
-            began, logged_before = float(M.state["now"][0]), int(M.state["logged"][0])
-            watch(M, 0)
-            continue
+            self.earlier = begin(M)
+            self.steps.clear()
+            self.ended = 0
+            self.began, self.logged_before = float(M.state["now"][0]), int(M.state["logged"][0])
+            self.watch(M, 0)
+            return
         start, before = float(M.state["now"][0]), M.counts.copy()
-        failed = run(M, F, step, alive, platform, told)
-        steps.append(StepResult(title(step), start, float(M.state["now"][0]), minus(M.counts, before)))
-        watch(M, len(steps))
+        failed = run(M, step, self.spans, self.platform, self.told)
+        M.state["now"] = math.ceil(M.state["now"][0] - SAME_INSTANT)  # what is next begins at a tick
+        self.steps.append(StepResult(title(step), start, float(M.state["now"][0]), minus(M.counts, before)))
+        self.ended = len(self.steps)
+        self.watch(M, self.ended)
         if failed:
-            reason = f"{title(step)}: GPU memory is full and may not be evicted"
-            break
-        if full := host_is_full(M, platform):
-            reason, where = f"{title(step)}: {full}", "host"
-            break
-    events = int(M.state["logged"][0])
-    picture = raster.of(M, earlier)
-    return UvmResult(
-        platform, steps, M.counts, spans, M.ranges, M.sizes, picture, M.log[:events], events, told, page_tables.entries(M),
-        reason, began, logged_before, where,
-    )  # fmt: skip
+            self._fails(step)
+        else:
+            self._is_full(step)
+
+    def _kernels(self, first: int, outer: int) -> None:
+        M = self.M
+        now = self.islands.run(first, outer, float(M.state["now"][0]))
+        M.state["now"] = now
+        for place in range(first, outer):
+            kernel: Any = self.program[place]
+            start, end, stalled, counts = self.islands.result(place)
+            if start < NEVER:
+                if not kernel.accesses:
+                    counts["busy"][kernel.gpu] = kernel.ns or 0.0
+                    M.counts["busy"][kernel.gpu] += kernel.ns or 0.0
+                self.steps.append(StepResult(title(kernel), start, min(end, now), counts, kernel.gpu, stalled))
+                if end == NEVER and M.state["failed"][0]:
+                    self._fails(kernel)
+
+    def _seen(self, place: int) -> bool:
+        """The kernel there has ended; True when the program goes on."""
+        self.ended += 1
+        self.watch(self.M, self.ended)
+        self._is_full(self.program[place])
+        return not self.reason
+
+    def _fails(self, step: Any) -> None:
+        self.reason = self.reason or f"{title(step)}: GPU memory is full and may not be evicted"
+
+    def _is_full(self, step: Any) -> None:
+        if full := host_is_full(self.M, self.platform):
+            self.reason, self.where = f"{title(step)}: {full}", "host"
 
 
 def begin(M: DriverState) -> Any:
@@ -154,20 +229,20 @@ def first_run(arrays: Sequence[Array], program: Steps, platform: Platform, gpus:
     values, _ = resolve({**platform.parameters, "uvm_perf_thrashing_enable": 0})
     spans = lay_out(arrays)
     everything = sum(s.bytes + 2 * BLOCK_BYTES for s in spans.values())
-    M, F = build(replace(platform, memory=everything), arrays, gpus, values, 0), front(platform)
+    M = build(replace(platform, memory=everything), arrays, gpus, values, 0)
     M.state["observes"] = M.state["watches"] = 1
     M = prefetchers.choose(M, "block")
     for step in program:
-        if not isinstance(step, Start):
+        if not isinstance(step, Start | Wait):
             M = make_room(M)
-            run(M, F, step, spans, platform, [])
+            run(M, step, spans, platform, [])
     return sorted_runs(M)
 
 
-def run(M: DriverState, F: Front, step: Any, spans: dict[str, Span], platform: Platform, told: list[str]) -> int:
+def run(M: DriverState, step: Any, spans: dict[str, Span], platform: Platform, told: list[str]) -> int:
     known(M, step)
     if isinstance(step, Kernel):
-        return launch(M, F, step, spans, platform)
+        return launch(M, step, spans, platform)
     span = find(step.array, spans, title(step))
     if isinstance(step, HostTouch | Prefetch):
         first, outer = pages(span, step.first, step.count, platform, title(step))
@@ -212,12 +287,16 @@ def host_is_full(M: DriverState, platform: Platform) -> str:
     return f"{show_bytes(n)} of managed pages lie in host memory, which has {show_bytes(platform.host_memory)}"
 
 
-def find(name: str, spans: Mapping[str, Span], where: str) -> Span:
-    if name not in spans:
-        raise UvmError(f"{where}: no allocation is called {name!r}", hint=suggest(name, spans))
-    if spans[name].freed:
-        raise UvmError(f"{where}: segmentation fault at {spans[name].first:#x}, {name!r} has been freed")
-    return spans[name]
+def used(M: DriverState, program: Steps, spans: Mapping[str, Span]) -> None:
+    """Raises UvmError for a kernel that uses what is not there, or on a GPU that is not."""
+    alive = dict(spans)
+    for step in program:
+        if isinstance(step, Kernel):
+            known(M, step)
+            for access in step.accesses:
+                find(access.array, alive, step.name)
+        elif isinstance(step, Free) and step.array in alive:
+            alive[step.array] = replace(alive[step.array], freed=True)
 
 
 def known(M: DriverState, step: Any) -> None:
@@ -238,80 +317,14 @@ def title(step: Any) -> str:
     return f"advise {step.array} {step.advice}" if isinstance(step, Advise) else f"free {step.array}"
 
 
-def launch(M: DriverState, F: Front, kernel: Kernel, spans: Mapping[str, Span], platform: Platform) -> int:
+def launch(M: DriverState, kernel: Kernel, spans: Mapping[str, Span], platform: Platform) -> int:
+    """One kernel from here to its end."""
     if not kernel.accesses:
         M.state["now"] += kernel.ns or 0.0
         M.counts["busy"][kernel.gpu] += kernel.ns or 0.0
         return 0
-    M.state["launch"] += 1
-    for a in kernel.accesses:
-        span = find(a.array, spans, kernel.name)
-        if M.state["hmm_off"][0] and M.blocks[span.first // BLOCK_BYTES]["kind"] == HMM:
-            raise by_malloc(kernel, a.array, span)
-    M.state["kernel"] = crc32(f"{kernel.name} {[(a.array, a.start) for a in kernel.accesses]}".encode())
-    A, tables = compile_accesses(kernel, spans)
-    threads = kernel.block[0] * kernel.block[1]
-    warps = -(-threads // LANES)
-    if warps > platform.warps:
-        said = f"{kernel.name}: a thread block of {threads} threads does not fit an SM of {platform.name}"
-        raise UvmError(said, kernel.where)
-    ctas = kernel.grid[0] * kernel.grid[1]
-    shape = table(1, SHAPE)
-    s = shape[0]
-    s["grid_x"], s["grid_y"] = kernel.grid
-    s["block_x"], s["block_y"] = kernel.block
-    s["inner"], s["outer"] = kernel.steps
-    steps = kernel.steps[0] * kernel.steps[1]
-    ns = kernel.ns
-    if ns is None:
-        ns = max(moved_bytes(kernel.accesses, kernel) / platform.hbm * 1e9 + platform.gap, platform.submit)
-    s["ns"] = ns / (ctas * warps * steps * len(A))
-    f = F.state[0]
-    f["processor"], f["warps"], f["ctas"], f["next_cta"] = kernel.gpu, warps, ctas, 0
-    f["grid_x"] = kernel.grid[0]
-    f["threads"], f["steps"], f["accesses"] = threads, steps, len(A)
-    resident = min(platform.warps // warps, platform.blocks) * platform.sms_per_utlb
-    f["slots"] = resident * warps
-    f["sweeps"] = sweeps(kernel) and not M.state["watches"][0] and not (A["base"] % A["bytes"]).any()
-    return int(run_kernel(M, F, A, shape, tables))
-
-
-def by_malloc(kernel: Kernel, array: str, span: Span) -> UvmError:
-    """What becomes of a kernel that touches malloc'ed memory where the GPU does not reach it."""
-    said = f"{kernel.name}: segmentation fault at {span.first:#x}, '{array}' is malloc'ed memory and HMM is off"
-    return UvmError(said, kernel.where, "leave uvm_disable_hmm at 0, or let the array be managed")
-
-
-def compile_accesses(kernel: Kernel, spans: Mapping[str, Span]) -> tuple[Any, Any]:
-    rows: list[tuple[int, ...]] = []
-    tables, length = [np.zeros(1, np.int64)], 1
-    for a in kernel.accesses:
-        span = find(a.array, spans, kernel.name)
-        room = span.bytes // a.bytes
-        x = {
-            "base": span.first, "bytes": a.bytes, "write": a.write, "wraps": a.wraps, "form": AFFINE,
-            "elements": room if a.elements is None else a.elements, "waits": a.write if a.waits is None else a.waits,
-            "start": a.start, "tx": a.tx, "ty": a.ty, "bx": a.bx, "by": a.by, "in_": a.inner, "out": a.outer,
-        }  # fmt: skip
-        if x["elements"] > room:
-            address = span.first + room * a.bytes
-            behind = f"behind the {span.bytes:,} bytes of '{a.array}'"
-            raise UvmError(f"{kernel.name}: segmentation fault at {address:#x}, {behind}", kernel.where)
-        if a.index is not None:
-            if a.index.size and not (int(a.index.min()) >= -1 and int(a.index.max()) < room):
-                wrong = int(a.index.max()) if int(a.index.min()) >= -1 else int(a.index.min())
-                address = span.first + wrong * a.bytes
-                said = f"{kernel.name}: segmentation fault at {address:#x}, index {wrong} of '{a.array}'"
-                raise UvmError(said, kernel.where)
-            x["form"], x["table"], x["length"] = GATHER, length, len(a.index)
-            tables.append(a.index)
-            length += len(a.index)
-        elif a.random is not None:
-            x["form"], x["seed"] = RANDOM, a.random
-        rows.append(tuple(x.get(name, 0) for name in ACCESS.names or ()))
-    A = table(len(rows), ACCESS)
-    A[:] = np.array(rows, ACCESS)
-    return A, np.concatenate(tables)
+    paged = Paged(M, platform, launched([[kernel]], spans, platform, M), [0], gpu=kernel.gpu, counts=False)
+    return int(run_alone(M, paged.tables, 0))
 
 
 def minus(after: Any, before: Any) -> Any:

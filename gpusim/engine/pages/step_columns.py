@@ -9,28 +9,52 @@ import numpy as np
 
 from gpusim.engine.pages.simulate import StepResult
 from gpusim.programs.managed.steps import HostTouch, Kernel, Prefetch, Step
-from gpusim.results.page_log import HOST_TOUCH, KERNEL, NAMES, OTHER, STALLS
+from gpusim.results.log import ISSUE, STALL
+from gpusim.results.log import STALLS as CAUSES
+from gpusim.results.page_log import BEFORE, HOST_TOUCH, KERNEL, NAMES, OTHER, STALLS
 from gpusim.trace.workload import F64, I64
 
-GPU = 1
 Pairs = Sequence[tuple[Step, StepResult]]
+
+
+def of_gpus(counts: Any) -> Any:
+    """What all GPUs counted together: COUNT[...]."""
+    if len(counts) == 2:
+        return counts[1]
+    found = counts[1].copy()
+    for row in counts[2:]:
+        for name in counts.dtype.names:
+            found[name] += row[name]
+    return found
 
 
 def waits(pairs: Pairs) -> dict[str, list[float]]:
     """By cause what each step waited for, ns: the driver, copies of pages, remote memory, its own moves of pages, the CPU."""
-    found: dict[str, list[float]] = {cause: [0.0] * len(pairs) for cause in STALLS if cause != "launch"}
+    found: dict[str, list[float]] = {cause: [0.0] * len(pairs) for cause in STALLS if cause not in BEFORE}
     for i, (step, result) in enumerate(pairs):
-        counts = result.counts[GPU]
+        counts = of_gpus(result.counts)
         if isinstance(step, Kernel):
-            copies, remote = float(counts["copy_wait"]), float(counts["lagged"])
-            found["migration"][i], found["remote"][i] = copies, remote
-            found["fault"][i] = result.ns - float(counts["busy"]) - copies - remote
+            found["remote"][i] = float(counts["lagged"])
+            found["migration"][i] = min(float(counts["copy_wait"]), result.stalled)
+            found["fault"][i] = result.stalled - found["migration"][i]
         else:
             found["explicit" if isinstance(step, Prefetch) else "host"][i] = result.ns
     return found
 
 
-def columns(pairs: Pairs, began: float, waited: Mapping[str, Any], stalls: Mapping[str, int]) -> dict[str, Any]:
+def before(log: Any, operators: int) -> dict[str, Any]:
+    """By cause what each operator of a recorded program waited for before it began, ns, from the island's log."""
+    issued, stalls = log[log["kind"] == ISSUE], log[log["kind"] == STALL]
+    operator = np.full(int(max(issued["addr"].max(initial=-1), stalls["a"].max(initial=-1))) + 1, -1)
+    operator[issued["addr"]] = issued["a"]
+    found = {}
+    for cause in BEFORE:
+        mine = stalls[(stalls["b"] == CAUSES.index(cause)) & (operator[stalls["a"]] >= 0)]
+        found[cause] = np.bincount(operator[mine["a"]], mine["bytes"], operators) if len(mine) else np.zeros(operators)
+    return found
+
+
+def columns(pairs: Pairs, began: float, waited: Mapping[str, Any], stalls: Mapping[str, int | float]) -> dict[str, Any]:
     """The columns of results.page_log.STEPS.
 
     began   ns when the run is timed
@@ -42,11 +66,13 @@ def columns(pairs: Pairs, began: float, waited: Mapping[str, Any], stalls: Mappi
     out = {
         "step_kind": np.array(kinds, np.int64), "step_name": np.array(of, np.int64), NAMES: names,
         "step_op": np.array([s.operator if isinstance(s, Kernel) else -1 for s, _ in pairs], np.int64),
+        "step_gpu": np.array([s.gpu if isinstance(s, Kernel) else 0 for s, _ in pairs], np.int64),
+        "step_stream": np.array([s.stream if isinstance(s, Kernel) else 0 for s, _ in pairs], np.int64),
         "step_start": np.array([round(r.start - began) for _, r in pairs], np.int64),
         "step_end": np.array([round(r.end - began) for _, r in pairs], np.int64),
     }  # fmt: skip
     for cause in STALLS:
-        out[f"step_{cause}"] = rounded(waited.get(cause, ()), stalls.get(f"stall_{cause}_ns", 0), len(pairs))
+        out[f"step_{cause}"] = rounded(waited.get(cause, ()), int(stalls.get(f"stall_{cause}_ns", 0)), len(pairs))
     return out
 
 
@@ -57,12 +83,4 @@ def rounded(parts: Sequence[float] | F64, total: int, count: int) -> I64:
         levels = np.maximum.accumulate(np.rint(np.cumsum(parts))).clip(0, total).astype(np.int64)
         levels[-1] = total
         out[:] = np.diff(levels, prepend=0)
-    return out
-
-
-def first_of(operators: I64, ns: F64) -> F64:
-    """What belongs to each operator, at the first step that carries it out."""
-    out = np.zeros(len(operators))
-    known, first = np.unique(operators, return_index=True)
-    out[first[known >= 0]] = ns[known[known >= 0]]
     return out

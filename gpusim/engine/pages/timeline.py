@@ -12,12 +12,11 @@ from gpusim.engine.pages.memory import resident_bytes
 from gpusim.machine.driver_parameters import BLOCK_BYTES
 
 ROWS = 400
-GPU = 1
 NAMES = ("time_ns", "op", "allocated_bytes", "reserved_bytes", "requested_bytes", "host_bytes")
 
 
 class Timeline:
-    """A row for every so many steps: bytes resident on the GPU, bytes of its chunks that are taken, bytes on the host."""
+    """A row for every so many steps: bytes resident on the GPUs, bytes of its chunks that are taken, bytes on the host."""
 
     def __init__(self, steps: int) -> None:
         self.every = -(-steps // ROWS)
@@ -30,8 +29,9 @@ class Timeline:
             self.rows.clear()
         if steps % self.every:
             return
-        taken = int(M.gpus[GPU]["roots"] - M.gpus[GPU]["length"][FREE])
-        here = resident_bytes(M, GPU)
+        gpus = range(1, len(M.gpus))
+        taken = sum(int(M.gpus[g]["roots"] - M.gpus[g]["length"][FREE]) for g in gpus)
+        here = sum(resident_bytes(M, g) for g in gpus)
         now = round(float(M.state["now"][0]) - self.began)
         self.rows.append((now, steps - 1, here, taken * BLOCK_BYTES, here, resident_bytes(M, CPU)))
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import simpy
@@ -43,6 +43,18 @@ from gpusim.trace import workload
 from gpusim.trace.grain import TENSOR
 from gpusim.trace.trace import Trace
 
+
+class ManagedMemory(Protocol):
+    """Managed memory of a run, as `engine.pages` has it."""
+
+    steps: bool
+    """What the host does between kernels is done in Python: the run stops at the end of each chunk."""
+
+    def seen(self) -> bool:
+        """Operators have ended that are to be seen, or memory is full; True when the run goes on."""
+        ...
+
+
 Control = Callable[[simpy.Environment, "Simulation"], Generator[Any, Any, Any]]
 
 
@@ -71,6 +83,7 @@ class Simulation:
         if self.own > machine.host_capacity and any(tier.kind == "host" for tier in machine.tiers):
             self.reason = state.HOST_OUT_OF_MEMORY
             self.island.tenants["request_bytes"], self.island.tenants["full"] = self.own, 1
+        self.paging: ManagedMemory | None = None
         self._log: list[Any] = []
         self._done = 0  # events in chunks before the current one
 
@@ -127,6 +140,10 @@ class Simulation:
                 self.reason = state.OUT_OF_MEMORY
                 return False
             t["leaving"] = 0  # what cannot leave stays
+        elif self.reason == state.PAGED and self.paging is not None:
+            return self.paging.seen()
+        elif self.reason == state.NEXT_CHUNK and self.paging is not None and self.paging.steps:
+            return False
         elif self.reason == state.NEXT_CHUNK:
             self._done += tables.CHUNK
             self.program = self.program._replace(instructions=tables.chunk(self.work, self._done))

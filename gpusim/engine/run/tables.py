@@ -115,7 +115,7 @@ def build(
     flows = flows_at_once(m, numbers) + (2 * numbers.streams if len(planned.remote) else 0)
     lengths = {
         "Q": numbers.queues, "A": int(queues["mask"].sum()) + numbers.queues, "U": len(work.trace.size),
-        "most units alive at once": work.max_live + 1, "flows": flows + 1, "events": 2 * (numbers.streams + flows) + 8,
+        "most units alive at once": work.max_live + 1, "flows": flows + 3, "events": 2 * (numbers.streams + flows) + 12,
         "marks": numbers.streams + _stream_events(work.trace) + 1, "streams": numbers.streams, "M": 1 + len(m.tiers),
     }  # fmt: skip
     island = filled(

@@ -102,7 +102,8 @@ def sgemm(a: str, b: str, c: str, n: int, *, tile: int = 128, depth: int = 8, ns
     load_b = Access(b, tx=n, ty=depth // lanes, by=tile * n, inner=depth)
     store = Access(c, True, tx=1, ty=n * tile // lanes, bx=tile, by=tile * n, wraps=True)
     blocks = -(-n // tile)
-    return Kernel("sgemm", [load_a, load_b, store], (blocks, blocks), (tile, lanes), (steps, 1), ns)
+    return Kernel("sgemm", [load_a, load_b, store], (blocks, blocks), (tile, lanes), (steps, 1), ns,
+                  flops=2.0 * n**3)  # fmt: skip
 
 
 def sparse(array: str, blocks: Sequence[int] | I64, pages: I64, name: str = "sparse", block: int = 256) -> Kernel:

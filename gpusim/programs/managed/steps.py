@@ -14,6 +14,8 @@ import numpy.typing as npt
 from gpusim.machine.driver_parameters import BLOCK_BYTES
 from gpusim.programs.managed.pattern import LANES, SECTOR
 
+PAGE = 4096  # beyond which two accesses have no row of DRAM and no entry of a TLB in common
+
 
 @dataclass(frozen=True)
 class Array:
@@ -55,8 +57,10 @@ class Kernel:
     steps: tuple[int, int] = (1, 1)  # inner, outer
     ns: float | None = None          # without faults; None: what its accesses take at the memory's rate
     gpu: int = 1
+    stream: int = 0                  # of its GPU: kernels of one go one after the other, those of several side by side
     where: str = field(default="", compare=False)  # "file:line" of a program that was read
     operator: int = field(default=-1, compare=False)  # of the trace that the program was made from
+    flops: float = 0.0               # of fp32, where its accesses are not all that takes time
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,12 @@ class Start:
     """From here on a run is timed and counted; what stands before brings the data to where it begins."""
 
 
-Step = Kernel | HostTouch | Prefetch | Advise | Discard | Free | Start
+@dataclass(frozen=True)
+class Wait:
+    """cudaDeviceSynchronize on all GPUs: kernels behind it begin when all before have ended, as behind other steps."""
+
+
+Step = Kernel | HostTouch | Prefetch | Advise | Discard | Free | Start | Wait
 Steps = Sequence[Step]
 
 
@@ -149,7 +158,7 @@ def _content(value: Any) -> bytes:
         return type(value).__name__.encode() + b"".join(
             f"{f.name}=".encode() + _content(getattr(value, f.name)) + b";"
             for f in fields(value)
-            if f.name not in ("where", "operator")
+            if f.name not in ("where", "operator") and not (f.name == "stream" and getattr(value, "stream", 0) == 0)
         )
     if isinstance(value, list | tuple):
         return b"[" + b",".join(map(_content, value)) + b"]"
@@ -161,6 +170,24 @@ def moved_bytes(accesses: Sequence[Access], kernel: Kernel) -> float:
     threads = kernel.grid[0] * kernel.grid[1] * kernel.block[0] * kernel.block[1]
     lanes = min(LANES, kernel.block[0])
     return sum(_bytes_each(a, lanes) for a in accesses) * threads * kernel.steps[0] * kernel.steps[1]
+
+
+def scattered_sectors(accesses: Sequence[Access], kernel: Kernel) -> float:
+    """Sectors that lie in another page than what the thread beside touches, and than what the same thread touched before."""
+    threads = kernel.grid[0] * kernel.grid[1] * kernel.block[0] * kernel.block[1]
+    loops = kernel.steps[0] > 1
+    return sum(_alone(a, loops) * -(-a.bytes // SECTOR) for a in accesses) * threads * kernel.steps[0] * kernel.steps[1]
+
+
+def _alone(a: Access, loops: bool) -> float:
+    """Share of the threads whose access lies a page or more away from the one of the thread before."""
+    if a.index is not None:
+        if not a.index.size:
+            return 0.0
+        away = np.abs(np.diff(a.index, prepend=-PAGE)) * a.bytes >= PAGE
+        return float(np.mean(away & (a.index >= 0)))
+    steps_on = not loops or abs(a.inner) * a.bytes >= PAGE
+    return float(a.random is not None or (abs(a.tx) * a.bytes >= PAGE and steps_on))
 
 
 def _bytes_each(a: Access, lanes: int) -> float:

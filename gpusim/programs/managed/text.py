@@ -32,6 +32,7 @@ from gpusim.programs.managed.steps import (
     Prefetch,
     Start,
     Step,
+    Wait,
 )
 
 NAME = re.compile(r"\w[\w.-]*")  # of an array: what advice can name
@@ -98,6 +99,9 @@ class _Reader:
             if path[:-1] != ("steps",) or any(isinstance(step, Start) for step in out):
                 self._complain(path, "a program starts once, and not within a repeat")
             out.append(Start())
+            return
+        if said == words.WAIT:
+            out.append(Wait())
             return
         verb = self._verb(path, said)
         if not verb:
@@ -229,7 +233,8 @@ class _Reader:
         if said.repeats > 1 and steps[1] > 1:
             self._complain((*path, "repeats"), "a walk of tiles is not repeated", "put the kernel into a repeat", True)
         steps = (said.steps or steps[0], max(said.repeats, steps[1]))
-        yield Kernel(said.kernel, accesses, cast(tuple[int, int], grid), said.block, steps, said.time, where=where)
+        shape = cast(tuple[int, int], grid), said.block, steps
+        yield Kernel(said.kernel, accesses, *shape, said.time, said.gpu, said.stream, where, flops=said.flops)
 
     def _inside(self, path: Path_, k: int, kernel: str, said: words.AccessText, accesses: list[Access]) -> bool:
         """Does an index stay within its array, and does the pattern begin in it?"""
@@ -279,7 +284,8 @@ class _Reader:
                 at = Access(_name(a), False, self._size(a), tx=k, bx=k * block, inner=k > 1, index=index[a.pattern.name])
                 accesses += self._both(a, [at])
             grid = patterns.grid_for(len(level), block)
-            yield Kernel(said.kernel, accesses, grid, said.block, (each, said.repeats), said.time, where=where)
+            shape = grid, said.block, (each, said.repeats)
+            yield Kernel(said.kernel, accesses, *shape, said.time, said.gpu, said.stream, where, flops=said.flops)
 
     def _both(self, said: words.AccessText, accesses: list[Access]) -> list[Access]:
         """Those of a pattern as the text wants them: from an element on, bounded, and for an update once more to write."""

@@ -138,8 +138,14 @@ class KernelText:
     """How often a thread does its accesses; absent: until the first has covered its array."""
     repeats: Count = 1
     """How often all of that is done again: reuse of what was touched."""
+    stream: Natural = 0
+    """Kernels of one stream go one after the other, those of several side by side."""
+    gpu: Annotated[StrictInt, Field(ge=1, le=16)] = 1
+    """Of several GPUs that use the program's memory, which one runs it."""
     time: Nanoseconds | None = None
-    """Without a fault; absent: what its accesses take at the memory's rate."""
+    """Without a fault; absent: what its accesses and its arithmetic take."""
+    flops: Natural = 0
+    """Of fp32 in all: a kernel that computes takes as long as they do, if its accesses take no longer."""
     frontier: FrontierText | None = None
 
 
@@ -203,10 +209,12 @@ class RepeatText:
 
 
 START = "start"  # a step of one word: from here on the run is timed and counted
+WAIT = "wait"  # and another: what follows begins when all kernels have ended
 
 # As editors see one; each is read by itself, when the arrays are known.
 Step = (
-    KernelText | HostText | PrefetchText | AdviseText | DiscardText | FreeText | RecordingText | RepeatText | Literal["start"]
+    KernelText | HostText | PrefetchText | AdviseText | DiscardText | FreeText | RecordingText | RepeatText
+    | Literal["start", "wait"]
 )
 
 # The key that says what a step is -> the step.

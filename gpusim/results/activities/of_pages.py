@@ -43,7 +43,7 @@ def read(result: Result, trace: Trace | None) -> Activities:
     """trace: of a recorded program, else None."""
     assert result.pages is not None
     p, said = result.pages, result.spec.get("paging", {})
-    if "step_kind" not in p or "until" not in p or "began_ns" not in said:
+    if "step_stream" not in p or "until" not in p or "began_ns" not in said:
         why = "the log of pages is of an earlier version, which does not say how long things took"
         raise ResultError(why, result.key, "run again with --log")
     if said["events"] > len(p["time"]):
@@ -82,36 +82,62 @@ class PageLog:
 
 
 def _steps(p: dict[str, npt.NDArray[Any]], trace: Trace | None, lanes: LanesFound) -> npt.NDArray[np.void]:
-    """Steps run one after another; those of a recorded program carry its operators out."""
+    """Steps of one stream run one after another; those of a recorded program carry its operators out."""
     rows = table(len(p["step_kind"]))
     rows["name"], rows["start"], rows["end"], rows["op"] = p["step_name"], p["step_start"], p["step_end"], p["step_op"]
     rows["kind"] = np.array([KERNEL, HOST_WORK, STEP])[p["step_kind"]]
     operators = rows["op"] >= 0
     if trace is not None:
         rows["kind"][operators] = trace.activity[rows["op"][operators]]
-    rows["cause"][1:] = np.where(rows["end"][:-1] == rows["start"][1:], np.arange(len(rows) - 1), NONE)
-    if len(rows):
-        rows["lane"] = lanes.add("program", "stream")
+    for name, mine in _streams(p):
+        rows["lane"][mine] = lanes.add(name, "stream")
+        follows = rows["end"][mine[:-1]] == rows["start"][mine[1:]]
+        rows["cause"][mine[1:]] = np.where(follows, mine[:-1], NONE)
     return rows
+
+
+def _streams(p: dict[str, npt.NDArray[Any]]) -> list[tuple[str, npt.NDArray[np.int64]]]:
+    """The steps of each stream with its name; "program" where there is one, with what the host does between its kernels."""
+    of = np.stack([p["step_gpu"], p["step_stream"]], axis=1)
+    kernels = np.unique(of[of[:, 0] > 0], axis=0).tolist()
+    if len(kernels) <= 1:
+        return [("program", np.arange(len(of)))] if len(of) else []
+    one_gpu = len({gpu for gpu, _ in kernels}) == 1
+    found = [("program", np.flatnonzero(of[:, 0] == 0))]
+    for gpu, stream in kernels:
+        name = f"stream {stream}" if one_gpu else f"GPU {gpu - 1}, stream {stream}"
+        found.append((name, np.flatnonzero((of[:, 0] == gpu) & (of[:, 1] == stream))))
+    return [(name, mine) for name, mine in found if len(mine)]
 
 
 def _stalls(p: dict[str, npt.NDArray[Any]], steps: npt.NDArray[np.void], names: int, lanes: LanesFound) -> npt.NDArray[np.void]:
-    """What each step waited for, at its end; for its launch at its beginning."""
-    spans = np.stack([p[f"step_{cause}"] for cause in (*pl.STALLS[-1:], *pl.STALLS[:-1])], axis=1)
-    number = np.append(len(pl.STALLS) - 1, np.arange(len(pl.STALLS) - 1))
-    wanted = np.repeat(steps["end"][:, None], len(number), 1) - spans[:, ::-1].cumsum(1)[:, ::-1]
-    wanted[:, 0] = steps["start"]
-    step, cause = np.nonzero(spans)
-    rows = table(len(step))
-    took, wanted = spans[step, cause], wanted[step, cause]
-    # Rounding may move the end of one beyond the beginning of the next: that one begins later then.
-    before = np.cumsum(took) - took
-    rows["start"] = before + np.maximum.accumulate(wanted - before)
-    rows["end"] = rows["start"] + took
-    rows["kind"], rows["name"], rows["op"] = STALL, names + number[cause], steps["op"][step]
-    if len(rows):
-        rows["lane"] = lanes.add("program: stalls", "stall")
-    return rows
+    """What each step waited for: at its end what it did inside, before its beginning what it did before."""
+    found = [table(0)]
+    for name, mine in _streams(p):
+        inside, before = (np.stack([p[f"step_{cause}"][mine] for cause in causes], axis=1) for causes in (pl.INSIDE, pl.BEFORE))
+        spans = np.concatenate([before, inside], axis=1)
+        number = np.append(len(pl.INSIDE) + np.arange(len(pl.BEFORE)), np.arange(len(pl.INSIDE)))
+        ends = np.concatenate([_stacked(before, steps["start"][mine]), _stacked(inside, steps["end"][mine])], axis=1)
+        step, cause = np.nonzero(spans)
+        took, wanted = spans[step, cause], ends[step, cause] - spans[step, cause]
+        if not len(step):
+            continue
+        rows = table(len(step))
+        # Rounding may move the end of one beyond the beginning of the next: that one begins later then.
+        passed = np.cumsum(took) - took
+        rows["start"] = passed + np.maximum.accumulate(wanted - passed)
+        rows["end"] = rows["start"] + took
+        rows["kind"], rows["name"], rows["op"] = STALL, names + number[cause], steps["op"][mine][step]
+        rows["lane"] = lanes.add(f"{name}: stalls", "stall")
+        found.append(rows)
+    return np.concatenate(found)
+
+
+def _stacked(spans: npt.NDArray[np.int64], until: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """When each of the spans ends that follow each other up to these moments."""
+    behind = spans[:, ::-1].cumsum(1)[:, ::-1] - spans
+    ends: npt.NDArray[np.int64] = until[:, None] - behind
+    return ends
 
 
 def _faults(log: PageLog, lanes: LanesFound) -> npt.NDArray[np.void]:

@@ -1,0 +1,82 @@
+"""What the island calls: a driver and the kernels of a GPU, at whole nanoseconds, behind one address.
+
+The driver's own times are fractions; an event is seen at the first tick that is not before it.  What happens at that tick goes
+on from the exact moment, so that nothing is lost as long as nothing else comes between.
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import types
+
+from gpusim.base.compiled import entry, kernel, outlined, tables_at
+from gpusim.engine.clock.links import SAME_INSTANT
+from gpusim.engine.pages import server
+from gpusim.engine.pages.driver_tables import DriverState
+from gpusim.engine.pages.paging import AT_REST, HALF, PAGING, PagedKernels, driver_at
+from gpusim.engine.state import COPIED, DUE, LAUNCHED, NEVER, STOPPED
+
+paging_at = tables_at(PAGING)
+
+
+@kernel
+def tick(at: float) -> int:
+    """The first tick that is not before this moment."""
+    return math.ceil(at - SAME_INSTANT)
+
+
+@kernel
+def exact(at: float, now: int) -> float:
+    """The moment at which something happens that is seen now, and was to happen at `at`."""
+    return at if at < NEVER and tick(at) == now else float(now)
+
+
+@entry(types.int64(types.int64, types.int64, types.int64, types.int64))
+def door(tables: int, told: int, stream: int, now: int) -> int:
+    """What is told happens now, ns: of a stream, or of the driver.  The tick at which the driver goes on, NEVER if it waits."""
+    P = paging_at(tables)
+    M = driver_at(P.driver[0])
+    return tell(M, P, told, stream, now)
+
+
+@outlined
+def tell(M: DriverState, P: PagedKernels, told: int, stream: int, now: int) -> int:
+    s, v = M.state[0], P.server[0]
+    operator = P.warps[stream].operator if told in (LAUNCHED, STOPPED) else P.warps[v.stream].operator
+    account(P, operator, -1)
+    if told == LAUNCHED:
+        s.now = float(now)
+        server.launch(M, P, stream, operator)
+    elif told == STOPPED:
+        s.now = exact(P.warps[stream].stop, now)
+        server.stopped(M, P, stream)
+    elif told == COPIED:
+        s.now = float(now)
+        server.copied(M, P)
+    elif told == DUE:
+        s.now = exact(v.at, now)
+        server.due(M, P)
+    account(P, operator, 1)
+    if told == DUE and v.phase == AT_REST and s.failed == 0:
+        q = server.longest(P)
+        if q >= 0:
+            account(P, P.warps[q].operator, -1)
+            server.start(M, P, q)
+            account(P, P.warps[q].operator, 1)
+    if s.failed:
+        P.pager[0].failed = P.pager[0].due = 1
+    return tick(v.at) if v.phase != AT_REST and v.phase != HALF and v.at < NEVER else NEVER
+
+
+@kernel
+def account(P: PagedKernels, operator: int, sign: int) -> None:
+    """Before something happens because of an operator (sign -1), and behind it (1): what has been counted is its own."""
+    if operator >= P.counted.shape[0]:
+        return
+    for p in range(P.counts.shape[0]):
+        for k in range(P.counts.shape[1]):
+            if P.is_ns[k]:
+                P.counted_ns[operator, p, k] += sign * P.counts_ns[p, k]
+            else:
+                P.counted[operator, p, k] += sign * P.counts[p, k]

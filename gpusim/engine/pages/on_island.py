@@ -1,0 +1,190 @@
+"""Kernels under managed memory on the island: each GPU is one, and all have one driver's tables.
+
+    steps ──▶ kernels up to the next step of the host ──islands side by side──▶ that step, in Python ──▶ kernels ...
+
+Kernels are asynchronous, each in its stream.  What the host does between them waits for all that came before, and goes before
+all that follows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gpusim.base.compiled import address
+from gpusim.engine import state
+from gpusim.engine.clock.links import SAME_INSTANT
+from gpusim.engine.clock.managed import DOOR
+from gpusim.engine.pages.door import door
+from gpusim.engine.pages.driver_tables import DriverState
+from gpusim.engine.pages.launches import Paged, launched, time_of, warps_of
+from gpusim.engine.pages.unfaulted import resident_blocks
+from gpusim.engine.run import tables
+from gpusim.engine.run.side_by_side import SideBySide
+from gpusim.engine.run.simulate import Simulation
+from gpusim.machine.constants import Machine
+from gpusim.machine.kernels.needs import KernelNeeds
+from gpusim.machine.platforms import Platform
+from gpusim.machine.sharing import MEMORY, SMS
+from gpusim.machine.tiers import COPY_ENGINES, Tier, TierLink
+from gpusim.policies import registry
+from gpusim.programs.managed.layout import Span
+from gpusim.programs.managed.steps import Kernel, moved_bytes
+from gpusim.trace import workload
+from gpusim.trace.build import make_trace
+from gpusim.trace.trace import OP, SYNC
+
+QUEUE = 1024  # kernels that the host may be ahead of a stream
+
+
+def attach(simulation: Simulation, paged: Paged, *, stops: int = 0) -> None:
+    """The simulation's kernels touch managed memory from now on.  stops: Python sees each so many operators that have ended."""
+    operators, pager = len(simulation.island.began), paged.tables.pager
+    pager["tables"], pager["door"], pager["flows"], pager["stops"] = paged.placed.address, address(door, DOOR), 1, stops
+    simulation.island = simulation.island._replace(
+        pager=pager, warps=paged.tables.warps, ended=np.full(operators, state.NEVER), stalled=np.zeros(operators, np.int64)
+    )
+
+
+class OnIslands:
+    """The kernels of a managed program, each GPU an island; `kernels` are those of `steps`, by their place there."""
+
+    def __init__(
+        self, M: DriverState, platform: Platform, steps: Sequence[Any], spans: Mapping[str, Span],
+        seen: Callable[[int], bool] | None = None,
+    ) -> None:  # fmt: skip
+        """seen: called after each kernel that has ended, with its place in `steps`; True when the program goes on."""
+        self.memory, self.seen = M, seen
+        self.gpus = sorted({step.gpu for step in steps if isinstance(step, Kernel)})
+        self.runs = [_OnIsland(self, M, platform, steps, spans, gpu) for gpu in self.gpus]
+        self.islands = SideBySide([run.simulation for run in self.runs], lookahead=0)
+        self.of = {place: run for run in self.runs for place in run.places}
+
+    def run(self, first: int, outer: int, now: float) -> float:
+        """Kernels at [first, outer) of the steps, from `now` on: when the last of them has ended, ns, or memory was full."""
+        at = math.ceil(now - SAME_INSTANT)
+        for run in self.runs:
+            run.until(first, outer, at)
+        self.islands.processes.rows["ended"] = [not run.begins for run in self.runs]
+        self.islands.advance(state.NEVER)
+        if self.memory.state["failed"][0]:
+            return float(max(run.simulation.now for run in self.runs))
+        return float(max([at, *(int(run.simulation.island.hosts[0]["time"]) for run in self.runs if run.begins)]))
+
+
+    def result(self, place: int) -> tuple[float, float, float, Any]:
+        """(start, end, for how long it stood, COUNT[P]) of the kernel there; NEVER where it has not begun, or not ended."""
+        return self.of[place].result(place)
+
+
+class _OnIsland:
+    """One GPU's kernels.  Between two that have a step of the host between them lies the end of a chunk."""
+
+    steps = True
+
+    def __init__(
+        self, whole: OnIslands, M: DriverState, platform: Platform, steps: Sequence[Any], spans: Mapping[str, Span], gpu: int
+    ) -> None:  # fmt: skip
+        self.whole, self.gpu = whole, gpu
+        self.places = [i for i, step in enumerate(steps) if isinstance(step, Kernel) and step.gpu == gpu]
+        kernels = [steps[i] for i in self.places]
+        self.operator = {place: o for o, place in enumerate(self.places)}
+        numbers = {stream: q for q, stream in enumerate(sorted({kernel.stream for kernel in kernels}))}
+        streams = np.array([numbers[kernel.stream] for kernel in kernels])
+        self.paged = Paged(M, platform, launched([[kernel] for kernel in kernels], spans, platform, M), streams, gpu=gpu)
+        self.events = _events(steps, self.places)  # of each kernel where it stands among the instructions
+        self.simulation = _simulation(kernels, streams, self.events, platform, spans)
+        self.simulation.paging = self
+        attach(self.simulation, self.paged, stops=whole.seen is not None)
+        self.begins, self.reported = False, np.zeros(len(kernels), bool)
+
+    def until(self, first: int, outer: int, at: int) -> None:
+        """Its kernels at [first, outer) of the program's steps come next, at this time."""
+        mine = [self.events[self.operator[place]] for place in range(first, outer) if place in self.operator]
+        self.begins = bool(mine)
+        if mine:
+            host = self.simulation.island.hosts[0]
+            host["pc"], host["end"], host["more"], host["time"], host["state"] = mine[0], mine[-1] + 2, 1, at, state.RUNNING
+            self.simulation.reason = state.REACHED
+
+    def seen(self) -> bool:
+        """Kernels have ended."""
+        island, pager = self.simulation.island, self.simulation.island.pager
+        pager["due"] = pager["ended"] = 0
+        if self.whole.seen is not None:
+            for o in np.flatnonzero((island.ended < state.NEVER) & ~self.reported).tolist():
+                self.reported[o] = True
+                if not self.whole.seen(self.places[o]):
+                    return False
+        return not pager[0]["failed"]
+
+    def result(self, place: int) -> tuple[float, float, float, Any]:
+        """(start, end, for how long it stood, COUNT[P]) of the kernel there."""
+        o, island = self.operator[place], self.simulation.island
+        return float(island.began[o]), float(island.ended[o]), float(island.stalled[o]), self.paged.of(o)
+
+
+def _events(steps: Sequence[Any], places: Sequence[int]) -> list[int]:
+    """Of each kernel its event: behind the last before a step of the host stands a wait for all of them."""
+    found, at, following = [], 0, [*places[1:], len(steps)]
+    for place, then in zip(places, following, strict=True):
+        found.append(at)
+        at += 1 + any(not isinstance(step, Kernel) for step in steps[place + 1 : then]) if then < len(steps) else 2
+    return found
+
+
+def _simulation(
+    kernels: Sequence[Kernel], streams: Any, events: Sequence[int], platform: Platform, spans: Mapping[str, Span]
+) -> Simulation:
+    """The kernels as a program of the island: their host takes no time, and memory has room for all."""
+    count, rows = events[-1] + 2, np.array(events)
+    kind, arg, stream = np.full(count, SYNC), np.full(count, -1), np.zeros(count, np.int64)
+    kind[rows], arg[rows], stream[rows] = OP, np.arange(len(kernels)), streams
+    duration = np.array([math.ceil(time_of(kernel, platform, spans) - SAME_INSTANT) for kernel in kernels], np.int64)
+    names, op = np.unique([kernel.name for kernel in kernels], return_inverse=True)
+    trace = make_trace(
+        "kernels", {"size": [], "kind": kind, "arg": arg, "stream": stream, "op": op, "duration": duration},
+        {"op_names": [str(name) for name in names]}, check=False,
+    )  # fmt: skip
+    chosen = {kind: registry.get(kind, name) for kind, name in CHOSEN.items()}
+    work = workload.build(trace, duration)
+    return Simulation(work, _machine(platform), **chosen, seed=0, record=False, shared=_shared(kernels, duration, platform))
+
+
+CHOSEN = {"place": "pytorch", "evict": "none", "prefetch": "none", "defrag": "none"}
+
+
+def _shared(kernels: Sequence[Kernel], duration: Any, platform: Platform) -> tables.Shared:
+    """What kernels need of the GPU: the SMs that hold their thread blocks, and its memory as far as they move bytes."""
+    sms = np.zeros((2, len(kernels)), np.int32)
+    for o, kernel in enumerate(kernels):
+        warps_of(kernel, platform)  # raises where none fits
+        resident = resident_blocks(kernel, platform)
+        wanted = -(-kernel.grid[0] * kernel.grid[1] // resident) if kernel.accesses else platform.sms
+        sms[:, o] = min(wanted, platform.sms), wanted <= platform.sms
+    rate = platform.hbm / 1e9
+    moved = np.array([moved_bytes(kernel.accesses, kernel) for kernel in kernels], float)
+    need = np.minimum(np.divide(moved, duration, out=np.zeros(len(kernels)), where=duration > 0), rate)
+    return tables.Shared((SMS, MEMORY), 100, KernelNeeds(sms, need, platform.sms, rate))
+
+
+def _machine(platform: Platform) -> Machine:
+    """The GPU and its link; launches and the allocator take no time, as a managed program's steps have theirs in them."""
+    into, out = platform.link.in_rate / 1e9, platform.link.out_rate / 1e9
+    both = into + out
+    links = {name: TierLink(name, rate) for name, rate in (("h2d", into), ("d2h", out), ("both", both))}
+    host = Tier(
+        "host", "host", 0, into, out, 0, 0, (links["h2d"], links["both"]), (links["d2h"], links["both"]), COPY_ENGINES, 1, 1
+    )  # fmt: skip
+    nothing = dict.fromkeys(
+        ("latency", "wait", "peer_latency", "collective_latency", "nvme_latency", "submit", "operator", "gap", "cached",
+         "malloc", "free"), 0,
+    ) | dict.fromkeys(("malloc_per_byte", "free_per_byte", "move_per_byte"), 0.0)  # fmt: skip
+    return Machine(
+        capacity=1 << 40, tiers=(host,), chain="host", h2d=into, d2h=out, both=both, curve=(), curve_out=(),
+        curve_collective=(), peer=None, collective=both, host=both, nvme_read=1.0, nvme_write=1.0, copies_in=1, copies_out=1,
+        queue=QUEUE, **nothing,  # type: ignore[arg-type]
+    )  # fmt: skip

@@ -1,0 +1,333 @@
+"""The driver as a server: kernels run until their warps stop at faults, and go on when a batch of these has been served.
+
+    launch ──▶ the warps go on ──▶ stopped ──▶ start, serve ──▶ [copies flow] ──▶ due: replay ──▶ the warps go on ──▶ ...
+
+Each of these is one call at one moment, and says what comes next and when: `Warps.stop`, the moment at which a kernel stops if
+nothing slows it down, and `Server.at`, the moment at which the driver goes on.  Between two calls the clock is another's: the
+island's, or that of `run_alone`.  Hits cost no event, however many there are.
+"""
+
+from __future__ import annotations
+
+import math
+
+from gpusim.base.compiled import entry, kernel, outlined
+from gpusim.engine.pages import host
+from gpusim.engine.pages.background import work_ahead
+from gpusim.engine.pages.batches import collect, fetch, proceed
+from gpusim.engine.pages.bits import none
+from gpusim.engine.pages.copies import begin_copies
+from gpusim.engine.pages.counters import attend
+from gpusim.engine.pages.driver_tables import DONE, FAULTED, WRITES, DriverState, scratch
+from gpusim.engine.pages.events import note_end
+from gpusim.engine.pages.fault_replay import replay, reported, send
+from gpusim.engine.pages.frontend import next_block
+from gpusim.engine.pages.paging import (
+    AT_REST,
+    COPIES,
+    DISCARD,
+    ENDED,
+    HALF,
+    HELD_UP,
+    RELEASE,
+    RUNS,
+    SERVES,
+    WAITS,
+    PagedKernels,
+    front_at,
+)
+from gpusim.engine.pages.prefetchers import launched
+from gpusim.engine.pages.remapping import map_evicted
+from gpusim.engine.pages.service import serve
+from gpusim.engine.pages.thrashing import unpin
+
+PER_BLOCK, PER_BATCH, PER_BATCH_FLUSH, WHEN_EMPTY = range(4)  # uvm_perf_fault_replay_policy
+FOREVER = math.inf
+
+
+@outlined
+def launch(M: DriverState, P: PagedKernels, q: int, operator: int) -> None:
+    """An operator begins on stream q, now."""
+    r, v, w = P.runs[q], P.server[0], P.warps[q]
+    r.launch, r.end = P.lists[operator], P.lists[operator + 1]
+    w.operator = operator
+    if r.launch == r.end:
+        w.stop, w.work, w.last, w.go = M.state[0].now, -1.0, 1, 1
+        return
+    if v.active == 0:
+        v.in_pass, v.with_throttled, v.nap = 0, 0, 0
+    v.active += 1
+    begin(M, P, q)
+    go_on(M, P, q)
+
+
+@outlined
+def begin(M: DriverState, P: PagedKernels, q: int) -> None:
+    """The warps of the next launch of the operator take their slots."""
+    s, v, x = M.state[0], P.server[0], P.launches[P.runs[q].launch]
+    F = front_at(P.fronts[q])
+    f = F.state[0]
+    s.launch += 1
+    s.kernel = x.identity
+    f.processor, f.warps, f.ctas, f.next_cta, f.grid_x = v.gpu, x.warps, x.ctas, 0, x.grid_x
+    f.threads, f.steps, f.accesses, f.slots = x.threads, x.steps, x.accesses, x.slots
+    f.sweeps = x.sweeps if s.watches == 0 else 0
+    f.ns = P.shapes[P.runs[q].launch].ns
+    act(M, P, P.runs[q].launch)
+    unpin(M)
+    if s.now >= s.driver_free:
+        map_evicted(M)
+    if s.announces:
+        launched(M, v.gpu)
+    slots = f.slots // f.warps
+    A = P.accesses[x.first : x.first + x.accesses]
+    for k in range(slots * f.utlbs):
+        next_block(M, F, A, k % f.utlbs, (k // f.utlbs) * f.warps)
+
+
+@outlined
+def act(M: DriverState, P: PagedKernels, launch: int) -> None:
+    """What the program does before this launch without a kernel: memory is freed, contents discarded, pages brought."""
+    v = P.server[0]
+    while v.acted < P.acts.size and P.acts[v.acted].launch <= launch:
+        x = P.acts[v.acted]
+        v.acted += 1
+        if x.kind == RELEASE:
+            host.release(M, x.first, x.outer)
+        elif x.kind == DISCARD:
+            host.discard(M, x.first, x.outer)
+        elif host.migrate(M, x.first, x.outer, x.to):
+            P.pager[0].failed = 1
+
+
+@outlined
+def go_on(M: DriverState, P: PagedKernels, q: int) -> None:
+    """The warps of stream q issue all that they can, from now on; then they stop, or have ended."""
+    s, r, w, v = M.state[0], P.runs[q], P.warps[q], P.server[0]
+    F = front_at(P.fronts[q])
+    start, r.state, moved = s.now, RUNS, 0.0
+    while r.state == RUNS:
+        x = P.launches[r.launch]
+        proceed(M, F, P.accesses[x.first : x.first + x.accesses], P.shapes[r.launch], P.indices)
+        if F.state[0].outstanding > 0 or F.state[0].buffered > 0:
+            r.state = WAITS
+            break
+        ended = s.now
+        if s.notices > 0:  # one more; what is left then waits for the next kernel
+            s.now = max(s.now, s.notice_due)
+            attend(M, v.gpu)
+        s.now = ended  # the driver is late; the kernel is not
+        r.launch += 1
+        if r.launch == r.end:
+            r.state = ENDED
+        else:
+            ended = s.now
+            begin(M, P, q)
+            moved += s.now - ended
+    w.stop, w.work, w.go, w.last = s.now, s.now - start - moved, 1, r.state == ENDED
+    v.active -= r.state == ENDED
+    r.since = FOREVER
+    s.now = start
+
+
+@outlined
+def stopped(M: DriverState, P: PagedKernels, q: int) -> None:
+    """The warps of stream q stand now: they have done what they could."""
+    v, r = P.server[0], P.runs[q]
+    if r.state == ENDED:
+        return
+    r.since = M.state[0].now
+    if v.phase == HALF and v.stream == q:
+        serve_blocks(M, P)
+    elif v.phase == AT_REST:
+        start(M, P, q)
+
+
+@kernel
+def longest(P: PagedKernels) -> int:
+    """The stream whose kernel has stood still for longest, -1 when none does."""
+    found, since = -1, FOREVER
+    for q in range(P.runs.size):
+        if P.runs[q].state == WAITS and P.runs[q].since < since:
+            found, since = q, P.runs[q].since
+    return found
+
+
+@kernel
+def wait_for_driver(M: DriverState, p: int) -> None:
+    """One thread of the driver serves notices and faults: faults wait until no notice is left (uvm_service_access_counters)."""
+    s = M.state[0]
+    while s.notices > 0:
+        s.now = max(s.now, s.notice_due)
+        attend(M, p)
+    s.now = max(s.now, s.driver_free)
+    map_evicted(M)
+
+
+@outlined
+def start(M: DriverState, P: PagedKernels, q: int) -> None:
+    """The driver fetches a batch of the faults of stream q, and serves it."""
+    s, v = M.state[0], P.server[0]
+    n, gpu, F = M.counts[v.gpu], M.gpus[v.gpu], front_at(P.fronts[q])
+    if v.nap:  # the bottom half has given up the CPU until the processor that waits may proceed
+        n.waited += max(s.wake - s.now, 0.0)
+        s.now = max(s.now, s.wake)
+        v.in_pass, v.nap = 0, 0
+    wait_for_driver(M, v.gpu)
+    if v.in_pass == 0:
+        n.passes, v.with_throttled = n.passes + 1, 0
+        s.now += gpu.pass_ns
+    if s.replay_policy == PER_BATCH_FLUSH:
+        send(F, s.batch_count, reported(M, v.gpu, v.in_pass == 0))
+    else:
+        send(F, len(F.buffer) - F.state[0].buffered, len(F.buffer))
+    gpu.into, gpu.out, gpu.begun = 0.0, 0.0, 0  # what the driver has copied ahead meanwhile is no part of the batch
+    v.stream, v.next, v.fetched, v.noted = q, 0, min(F.state[0].buffered, s.batch_count), s.logged
+    v.unique = fetch(M, F)
+    v.begin, v.engaged, v.throttled = s.now, gpu.engaged, n.throttled
+    s.now += gpu.batch + gpu.fault * v.fetched
+    serve_blocks(M, P)
+
+
+@outlined
+def serve_blocks(M: DriverState, P: PagedKernels) -> None:
+    """The driver serves the blocks of its batch, from the next one on; says when it goes on."""
+    s, v, W = M.state[0], P.server[0], M.bits
+    p = v.gpu
+    gpu, F = M.gpus[p], front_at(P.fronts[v.stream])
+    more = True
+    while v.next < v.unique and more:
+        b = (F.batch[v.next] >> 1) >> s.block_shift
+        if is_held(M, b, p):
+            v.phase, v.at = HELD_UP, max(s.now, M.gpus[M.blocks[b].served_by].replays_at) + 1.0
+            return
+        v.next = collect(M, F, v.next, v.unique)
+        if not none(W, scratch(M, FAULTED)):
+            s.now += gpu.block
+            M.blocks[b].served, M.blocks[b].served_by = M.counts[p].replays + 1, p
+            M.blocks[b].services += 1
+            s.now += serve(M, p, b, scratch(M, WRITES))
+            begin_copies(M, p)
+            if s.failed:
+                P.pager[0].failed = 1
+                return
+        more = s.replay_policy != PER_BLOCK
+    v.over = s.now
+    for g in range(1, s.processors):
+        if g == p or M.gpus[g].queued > 0.0:
+            begin_copies(M, g)
+            if M.gpus[g].copied > v.over:
+                M.counts[g].copy_wait += M.gpus[g].copied - v.over
+                v.over = M.gpus[g].copied
+    v.copied = gpu.copied
+    if P.pager[0].flows and gpu.begun and gpu.into + gpu.out > 0.0:
+        v.phase, v.at = COPIES, gpu.first_copy
+    else:
+        v.phase, v.at = SERVES, moment_of_replay(M, P)
+    gpu.replays_at = moment_of_replay(M, P)
+
+
+@kernel
+def is_held(M: DriverState, b: int, p: int) -> bool:
+    """Another GPU has a block whose service it has not replayed yet: its lock is held until then, or warps would starve."""
+    x = M.blocks[b]
+    return bool(x.served_by != p and x.served_by > 0 and x.served == M.counts[x.served_by].replays + 1)
+
+
+@kernel
+def replays(M: DriverState, P: PagedKernels) -> bool:
+    """Whether the driver lets the warps go on after what it has just served."""
+    s, v = M.state[0], P.server[0]
+    empty = s.replay_policy == WHEN_EMPTY and front_at(P.fronts[v.stream]).state[0].buffered == 0
+    return bool(s.replay_policy != WHEN_EMPTY or empty)
+
+
+@kernel
+def moment_of_replay(M: DriverState, P: PagedKernels) -> float:
+    """When all is served that is under way, and the warps have been told."""
+    v = P.server[0]
+    gpu = M.gpus[v.gpu]
+    at = v.over
+    if v.next == v.unique:
+        at += gpu.first_fault
+    return float(at + gpu.replay if replays(M, P) else at)
+
+
+@outlined
+def copied(M: DriverState, P: PagedKernels) -> None:
+    """A flow of the batch's copies has ended, now."""
+    v, p, now = P.server[0], P.pager[0], M.state[0].now
+    gpu = M.gpus[v.gpu]
+    if gpu.into > 0.0:  # what leaves has left
+        on_time = now < gpu.first_copy + p.lasts + 1.0
+        p.into, p.lasts = gpu.into, max(v.copied - now if on_time else v.coming, 1.0)
+        gpu.into = 0.0
+        return
+    if now >= v.copied + 1.0:  # others were on the link: less is the tick at which it is seen
+        gpu.copied = now
+        M.counts[v.gpu].copy_wait += max(now - v.over, 0.0)
+        v.over = max(v.over, now)
+    v.at = gpu.replays_at = moment_of_replay(M, P)
+
+
+@outlined
+def due(M: DriverState, P: PagedKernels) -> None:
+    """The driver goes on, now: the copies of its batch begin to flow, or all is done and the warps go on."""
+    s, v = M.state[0], P.server[0]
+    gpu = M.gpus[v.gpu]
+    if v.phase == HELD_UP:
+        serve_blocks(M, P)
+        return
+    if v.phase == COPIES:
+        v.phase, v.at = SERVES, FOREVER
+        # One engine does both directions: what leaves goes first.
+        lasts, leaving, coming = v.copied - gpu.first_copy, gpu.out * gpu.out_byte, gpu.into * gpu.in_byte
+        v.coming = lasts * coming / (leaving + coming)
+        P.pager[0].lasts = max(lasts - v.coming if gpu.out > 0.0 else lasts, 1.0)
+        if gpu.out > 0.0:
+            P.pager[0].out, gpu.out = gpu.out, 0.0
+        else:
+            P.pager[0].into, gpu.into = gpu.into, 0.0
+        return
+    n, F, q, now = M.counts[v.gpu], front_at(P.fronts[v.stream]), v.stream, s.now
+    gpu.into, gpu.out, gpu.begun = 0.0, 0.0, 0
+    again, whole = replays(M, P), v.next == v.unique
+    v.phase, v.at = AT_REST if whole else HALF, FOREVER
+    if whole:
+        s.now = v.over + gpu.first_fault
+        gpu.first_fault = 0.0
+        n.service += s.now - v.begin
+        note_end(M, v.noted)
+        work_ahead(M, v.gpu, s.now - v.begin - (gpu.engaged - v.engaged))
+        if s.replay_policy == PER_BATCH_FLUSH:
+            n.dropped += F.state[0].outstanding - v.fetched
+        v.in_pass = (v.in_pass + 1) % s.max_batches
+        v.with_throttled += n.throttled > v.throttled
+        v.nap = v.with_throttled == s.max_throttled
+    s.now = now
+    if again:
+        map_evicted(M)
+        n.replays += 1
+        x = P.launches[P.runs[q].launch]
+        replay(M, F, P.accesses[x.first : x.first + x.accesses])
+        go_on(M, P, q)
+        if v.phase == HALF and P.runs[q].state == ENDED:
+            v.phase = AT_REST
+
+
+@entry()
+def run_alone(M: DriverState, P: PagedKernels, operator: int) -> int:
+    """One operator on stream 0 from now to its end, with nothing beside it: DONE, or why it cannot go on."""
+    s, v, w = M.state[0], P.server[0], P.warps[0]
+    launch(M, P, 0, operator)
+    while w.last == 0 and s.failed == DONE:
+        s.now, w.go = w.stop, 0
+        stopped(M, P, 0)
+        while w.go == 0 and s.failed == DONE:
+            s.now = v.at
+            due(M, P)
+            if v.phase == AT_REST and P.runs[0].state == WAITS and w.go == 0:
+                start(M, P, 0)
+    if s.failed == DONE:
+        s.now, w.go = w.stop, 0
+    return int(s.failed)
