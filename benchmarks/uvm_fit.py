@@ -100,7 +100,7 @@ def tiles() -> tuple[float, float]:
 
     start = times(1000.0, 20_000.0)
     slopes = np.stack([times(3000.0, 20_000.0) - start, times(1000.0, 40_000.0) - start], 1) / [2.0, 20.0]
-    page, out = np.linalg.solve(slopes, 1 / np.array(TILES) - start) + [1.0, 20.0]
+    page, out = np.array([1.0, 20.0]) + np.linalg.solve(slopes, 1 / np.array(TILES) - start)
     return float(page), float(out)
 
 
