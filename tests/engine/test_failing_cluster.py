@@ -57,7 +57,7 @@ def test_a_job_goes_on_from_its_last_checkpoint() -> None:
     how = failing((50, 0), policy=every(30), save=2, spares=nodes(1).nodes)
     spare = ran(jobs((0, 100, 1)), nodes(1), how, restart=3.0)
     assert spare.end.tolist() == [58 + 70 + 3 * 2] and spent(spare) == [8, 5, 3, 18]
-    # Without a spare node it waits for the repair, 70, and restarts then; its GPU is no one's meanwhile.
+    # Without a spare node it waits for the repair, 70, and restarts then.
     alone = ran(jobs((0, 100, 1)), nodes(1), failing((50, 0), policy=every(30), save=2), restart=3.0)
     assert alone.end.tolist() == [73 + 76] and spent(alone) == [8, 5, 3, 18]
     found = measures(alone, JobRates())
