@@ -57,7 +57,7 @@ def test_a_job_goes_on_from_its_last_checkpoint() -> None:
     how = failing((50, 0), policy=every(30), save=2, spares=nodes(1).nodes)
     spare = ran(jobs((0, 100, 1)), nodes(1), how, restart=3.0)
     assert spare.end.tolist() == [58 + 70 + 3 * 2] and spent(spare) == [8, 5, 3, 18]
-    # Without a spare node it waits for the repair, 70, and restarts then; its GPU is no one's meanwhile.
+    # Without a spare node it waits for the repair, 70, and restarts then.
     alone = ran(jobs((0, 100, 1)), nodes(1), failing((50, 0), policy=every(30), save=2), restart=3.0)
     assert alone.end.tolist() == [73 + 76] and spent(alone) == [8, 5, 3, 18]
     found = measures(alone, JobRates())
@@ -233,3 +233,28 @@ def test_work_without_an_end_is_refused() -> None:
         ran(jobs((0, 1000, 1)), nodes(1), FailingCluster(kinds=(kind,), policy=every(100)))
     with pytest.raises(GpusimError, match="leaves job 0 without GPUs for good"):
         ran(jobs((0, 10, 1)), nodes(1), failing((5, 0), kind=ClusterFailure(name="node")))
+
+
+@pytest.mark.formulas
+@pytest.mark.slow
+@pytest.mark.parametrize("scheduler", [*PLACES, "isolated"])
+def test_the_time_of_gpus_is_work_or_lost(scheduler: str) -> None:
+    """Drawn clusters and failures: what jobs had is what they did and what was lost, and all is free at the end."""
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        sizes = rng.choice([1, 2, 4], 4).tolist()
+        at = np.cumsum(rng.exponential(20.0, 15))
+        wants = rng.integers(1, sum(sizes) + 1, 15)
+        what = [
+            ArrivingJob(arrival=t, work=float(rng.uniform(1, 900)), gpus=int(g), least=int(g) // 2)
+            for t, g in zip(at, wants, strict=True)
+        ]
+        kinds = [
+            ClusterFailure(name=str(k), rates=dict.fromkeys((1, 2, 4), rng.choice([1e-3, 1e-4])), of_jobs=k * 1e-3,
+                           one_gpu=bool(k), leaves=k != 1, group=2 - k % 2, detect=5.0 * k, repair=40.0 * k)
+            for k in range(3)
+        ]  # fmt: skip
+        how = FailingCluster(kinds=kinds, spares=nodes(sizes[0]).nodes, policy=every(37.0), save=0.5 * seed, seed=seed)
+        found = ran(what, nodes(*sizes), how, scheduler)
+        assert found.worked == pytest.approx(sum(job.work * job.gpus for job in what) + sum(spent(found)))
+        assert found.busy[-1] == 0 and not np.isnan(found.end).any()

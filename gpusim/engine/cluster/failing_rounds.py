@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from gpusim.base.errors import GpusimError
 from gpusim.engine.cluster.breakdowns import Breakdowns, NodeBreakdown
 from gpusim.engine.cluster.failing import FailingCluster
 from gpusim.engine.cluster.failure_book import LOST, NOTICING, FailureBook
@@ -19,6 +20,7 @@ from gpusim.engine.cluster.rounds import RoundRun, RunningRow
 from gpusim.policies.clusters import ArrivingJob, ClusterSpec, JobRates
 
 GONE = -1  # the type of GPUs that a row cannot keep
+MOST = 1000  # rounds that failures take from a job, one after the other
 
 
 class FailingRoundRun(RoundRun):
@@ -37,6 +39,7 @@ class FailingRoundRun(RoundRun):
         self.begun = self.now  # the round
         self.node_of = [node for node, each in enumerate(cluster.nodes) for _ in range(each.gpus)]
         self.away: frozenset[int] = frozenset()
+        self.lost = [0] * len(self.jobs)  # rounds in a row
 
     def _jump(self, upcoming: float | None) -> None:
         if self.table.course["active"] and not self.table.course["held"] and self.broken.at < math.inf:
@@ -64,6 +67,11 @@ class FailingRoundRun(RoundRun):
             until = first.get(number, row.end)
             for job in row.jobs:
                 self.book.ran(job, until - self.begun)
+                self.lost[job] = self.lost[job] + 1 if number in first else 0
+                if self.lost[job] > MOST:
+                    name = self.jobs[job].name or f"job {job}"
+                    said = f"{name} loses {MOST:,} rounds one after the other to failures"
+                    raise GpusimError(said, self.jobs[job].where, "shorter rounds (--round), or fewer failures")
             if number in first:
                 self._lose(number, row, until)
         super()._end_round()
