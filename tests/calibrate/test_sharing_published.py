@@ -78,6 +78,8 @@ def test_launches_are_late_by_the_others_slices_or_not_at_all() -> None:
     assert np.median(late) == pytest.approx(MEASURED["wait"], rel=0.02)
 
 
+OF_ALL = ("time_slices", "mps", "mps(others_priority=1)", "mig(slice=1g.10gb)", "mig(slice=1g.5gb)")
+"""Ways of which the long requests are tried, too."""
 needs_file = pytest.mark.skipif(not FOLDER, reason="GPU_EXT_DATA names no folder with time_slices.csv.gz")
 
 
@@ -108,7 +110,8 @@ def test_published_pairs() -> None:
     So are YOLOS in one to seven processes, and large batches in MIG slices.  Tally's pairs say less, as of the trainings only
     their busy time is known; priorities of clients help less than here, and TGS takes more from its first program than 5 %.
     """
-    pairs = published()
+    short = [pair for pair in published() if pair.alone < 100]
+    pairs = short + [pair for pair in published() if pair.alone >= 100 and pair.tenancy in OF_ALL]
     off = {pair: said / pair.measured - 1 for pair, said in zip(pairs, predictions(pairs), strict=True)}
     assert all(abs(error) < 0.15 for pair, error in off.items() if pair.source != "tally")
     of = {
@@ -119,6 +122,7 @@ def test_published_pairs() -> None:
     assert medians["time_slices", "mean"] < 0.18 and medians["time_slices", "p99"] < 0.18
     assert medians["mps", "mean"] < 0.25 < medians["mps(others_priority=1)", "mean"] < 0.45
     assert all(error < 0 for error in of["mps(others_priority=1)", "mean"])
+    assert medians["mps(others_priority=1, yields=kernels)", "mean"] < 0.25
     assert medians["time_slices", "beside_rate"] < 0.1 and medians["mps", "beside_rate"] < 0.3
     assert all(error < 0 for error in of["over_commit(policy=tgs)", "mean"])
 

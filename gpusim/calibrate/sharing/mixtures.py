@@ -1,8 +1,8 @@
 """Published programs of which times alone on whole and on parts of a GPU are known, or of which nothing but times alone is.
 
-A pass of YOLOS-small takes 88.15 ms on a whole A100 and 342.4 ms on the 14 multiprocessors of a MIG slice: so much of it fills
-any GPU, and the rest no more than such a slice.  Inference of large batches fills any GPU: in a slice its time goes with the
-multiprocessors.  Of trainings in pairs under MPS nothing is known but their times alone: both are taken to fill the GPU.
+A pass of YOLOS-small takes 88.15 ms on a whole GPU, taken to be an A100, and 342.4 ms in a MIG slice of 14 multiprocessors: so
+much of it fills any GPU, and the rest no more than such a slice.  Inference of large batches fills any GPU: in a slice its time
+goes with the multiprocessors.  Of pairs under MPS nothing is known but their times alone: both are taken to fill the GPU.
 """
 
 from __future__ import annotations
