@@ -7,6 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
 
 from gpusim.show.style import BLUE, GREY, INK, ORANGE, canvas, headline, styled
 
@@ -28,6 +29,7 @@ def draw(rows: Sequence[Mapping[str, Any]]) -> Figure:
         panel.plot([low, high], [y - 0.16] * 2, color=ORANGE if far else BLUE, lw=2.2, solid_capstyle="butt", gid=f"interval {y}")
         panel.plot([(low + high) / 2], [y - 0.16], "D", color=ORANGE if far else BLUE, ms=4, gid=f"ours {y}")
     panel.set_xscale("log")
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda ms, at: f"{ms:,g}"))
     panel.set_yticks(range(len(ordered)), [f"{row['group']}: {row['case']}" for row in ordered])
     panel.set_ylim(len(ordered) - 0.4, -0.6)
     panel.set_xlabel("ms of an iteration")
