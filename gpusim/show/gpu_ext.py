@@ -7,6 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
 
 from gpusim.show.style import BLUE, GREY, INK, ORANGE, canvas, headline, styled
 
@@ -24,10 +25,11 @@ def draw(rows: Sequence[Mapping[str, Any]]) -> Figure:
         panel.plot([row["from"], row["to"]], [y + 0.16] * 2, color=GREY, lw=2.2, solid_capstyle="butt", gid=f"measured {y}")
         panel.plot([row["published"]], [y + 0.16], "o", color=INK, ms=4.5, gid=f"published {y}")
         low, high = row["ours_low"], row["ours_high"]
-        far = abs(row["difference"]) > 0.3
-        panel.plot([low, high], [y - 0.16] * 2, color=ORANGE if far else BLUE, lw=2.2, solid_capstyle="butt", gid=f"interval {y}")
-        panel.plot([(low + high) / 2], [y - 0.16], "D", color=ORANGE if far else BLUE, ms=4, gid=f"ours {y}")
+        colour = ORANGE if abs(row["difference"]) > 0.3 else BLUE
+        panel.plot([low, high], [y - 0.16] * 2, color=colour, lw=2.2, solid_capstyle="butt", gid=f"interval {y}")
+        panel.plot([(low + high) / 2], [y - 0.16], "D", color=colour, ms=4, gid=f"ours {y}")
     panel.set_xscale("log")
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda ms, at: f"{ms:,g}"))
     panel.set_yticks(range(len(ordered)), [f"{row['group']}: {row['case']}" for row in ordered])
     panel.set_ylim(len(ordered) - 0.4, -0.6)
     panel.set_xlabel("ms of an iteration")
