@@ -6,7 +6,7 @@ arithmetic, the host's launch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gpusim.machine.loads import little
 from gpusim.machine.platforms import Platform
@@ -38,7 +38,7 @@ def _streaming(kernel: Kernel, platform: Platform) -> float:
     return moved / little(platform.hbm, each, threads, most, platform.turn) * 1e9
 
 
-def _rounds(accesses: list[Access] | tuple[Access, ...]) -> int:
+def _rounds(accesses: Sequence[Access]) -> int:
     """How often in a step a warp waits for memory: for its first loads together, and for those that need them; for no store."""
     return 1 + sum(bool(a.waits) and not a.write for a in accesses)
 
