@@ -149,7 +149,7 @@ def test_a_grid_runs_and_what_it_counts_adds_up(experiment: Path, tmp_path: Path
     for result in load_folder(tmp_path / "out"):  # with timelines, which the grid leaves to those that draw
         m = result.metrics
         assert m["stall_ns"] == sum(m[f"stall_{cause}_ns"] for cause in ("fault", "migration", "remote", "explicit", "host"))
-        assert abs(m["compute_busy_ns"] + m["stall_ns"] - m["makespan_ns"]) <= 4, "every ns is work or a wait"
+        assert abs(m["compute_busy_ns"] + m["stall_ns"] - m["makespan_ns"]) <= 12, "every ns is work or a wait, but for ticks"
         assert result.timeline["reserved_bytes"].max() <= result.spec["capacity"]
     again, second = execute(experiment, tmp_path / "out")
     assert second.ran == 0, "equal runs are read, not repeated"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpusim.engine.pages import account, page_tables, raster, recorded, step_columns, victims
 from gpusim.engine.pages.before import footprint, program_of, room
 from gpusim.engine.pages.driver_tables import COUNTER, CPU, DEMAND, EXPLICIT, PREFETCH
 from gpusim.engine.pages.settings import DRIVER, DriverSettings
-from gpusim.engine.pages.simulate import UvmResult, fits, memory, simulate_uvm
+from gpusim.engine.pages.simulate import StepResult, UvmResult, fits, memory, simulate_uvm
 from gpusim.engine.pages.step_columns import of_gpus
 from gpusim.engine.pages.tensors import Foreseen, known
 from gpusim.engine.pages.timeline import Timeline
@@ -21,10 +21,10 @@ from gpusim.machine.driver_parameters import BLOCK_BYTES
 from gpusim.machine.platforms import Platform
 from gpusim.machine.profile import Profile
 from gpusim.programs.managed.layout import lay_out
-from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Start, Step, Wait
+from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Start, Wait
 from gpusim.results.page_log import BEFORE
 from gpusim.results.result import FINISHED, HOST_OOM, OOM, Result
-from gpusim.trace.trace import OP
+from gpusim.trace.trace import HOST_WORK, MOVES, OP
 from gpusim.trace.workload import Workload
 
 EVENTS = 1 << 24  # that a log keeps at most
@@ -105,14 +105,14 @@ def _of_recorded(
     return _result(said, ran, numbers, kept, timeline, together=True)
 
 
-def _kernels_of(work: Workload) -> list[Step]:
+def _kernels_of(work: Workload) -> list[Kernel]:
     """A step for each operator, for what is asked of steps."""
     t = work.trace
     streams = t.stream[t.kind == OP].tolist()
     return [Kernel(t.op_names[name], [], (1, 1), stream=streams[op], operator=op) for op, name in enumerate(t.op)]
 
 
-def _of_island(simulation: Simulation, pairs: step_columns.Pairs) -> dict[str, int | float]:
+def _of_island(simulation: Simulation, pairs: Sequence[tuple[Kernel, StepResult]]) -> dict[str, int | float]:
     """What the island counted: the time, what kernels waited for before they began, and inside."""
     mine = outcome.metrics(simulation)
     names = (
@@ -120,6 +120,10 @@ def _of_island(simulation: Simulation, pairs: step_columns.Pairs) -> dict[str, i
         *(f"stall_{cause}_ns" for cause in BEFORE),
     )  # fmt: skip
     waited = {cause: round(sum(ns)) for cause, ns in step_columns.waits(pairs).items() if cause != "host"}
+    kinds = simulation.work.trace.activity
+    stood = [sum(result.stalled for step, result in pairs if kinds[step.operator] in those) for those in (MOVES, (HOST_WORK,))]
+    mine["program_transfer_ns"] -= round(stood[0])
+    mine["host_work_ns"] -= round(stood[1])
     return {name: mine[name] for name in names if name in mine} | {f"stall_{c}_ns": max(ns, 0) for c, ns in waited.items()}
 
 

@@ -38,7 +38,12 @@ def program_of(run: ExportedRun, format: str, path: str, name: str | None = None
     duration = np.bincount(of, took).astype(np.int64)
     if run.paged:
         stalls = found.rows[(found.rows["kind"] == _STALL) & np.isin(found.rows["op"], op)]
-        np.subtract.at(duration, np.searchsorted(op, stalls["op"]), stalls["end"] - stalls["start"])
+        whose = np.searchsorted(op, stalls["op"])
+        begins, ends = np.full(len(op), np.iinfo(np.int64).max), np.zeros(len(op), np.int64)
+        np.minimum.at(begins, of, operators["start"])
+        np.maximum.at(ends, of, operators["end"])
+        inside = np.minimum(stalls["end"], ends[whose]) - np.maximum(stalls["start"], begins[whose])
+        np.subtract.at(duration, whose, inside.clip(0))
     sections = found.rows[(found.rows["kind"] == _PHASE) & (found.rows["op"] >= 0)]
     sections = sections[np.argsort(sections["op"], kind="stable")]
     build, begun = TraceBuilder(name or str(run.spec.get("trace", "run")), path), 0

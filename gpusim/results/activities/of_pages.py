@@ -89,31 +89,31 @@ def _steps(p: dict[str, npt.NDArray[Any]], trace: Trace | None, lanes: LanesFoun
     operators = rows["op"] >= 0
     if trace is not None:
         rows["kind"][operators] = trace.activity[rows["op"][operators]]
-    for name, mine in _streams(p):
-        rows["lane"][mine] = lanes.add(name, "stream")
+    for name, number, mine in _streams(p):
+        rows["lane"][mine] = lanes.add(name, "stream", number)
         follows = rows["end"][mine[:-1]] == rows["start"][mine[1:]]
         rows["cause"][mine[1:]] = np.where(follows, mine[:-1], NONE)
     return rows
 
 
-def _streams(p: dict[str, npt.NDArray[Any]]) -> list[tuple[str, npt.NDArray[np.int64]]]:
-    """The steps of each stream with its name; "program" where there is one, with what the host does between its kernels."""
+def _streams(p: dict[str, npt.NDArray[Any]]) -> list[tuple[str, int, npt.NDArray[np.int64]]]:
+    """The steps of each stream with its name and number; where there is one, "program", with what the host does between."""
     of = np.stack([p["step_gpu"], p["step_stream"]], axis=1)
     kernels = np.unique(of[of[:, 0] > 0], axis=0).tolist()
     if len(kernels) <= 1:
-        return [("program", np.arange(len(of)))] if len(of) else []
+        return [("program", 0, np.arange(len(of)))] if len(of) else []
     one_gpu = len({gpu for gpu, _ in kernels}) == 1
-    found = [("program", np.flatnonzero(of[:, 0] == 0))]
+    found = [("program", 0, np.flatnonzero(of[:, 0] == 0))]
     for gpu, stream in kernels:
         name = f"stream {stream}" if one_gpu else f"GPU {gpu - 1}, stream {stream}"
-        found.append((name, np.flatnonzero((of[:, 0] == gpu) & (of[:, 1] == stream))))
-    return [(name, mine) for name, mine in found if len(mine)]
+        found.append((name, stream, np.flatnonzero((of[:, 0] == gpu) & (of[:, 1] == stream))))
+    return [(name, number, mine) for name, number, mine in found if len(mine)]
 
 
 def _stalls(p: dict[str, npt.NDArray[Any]], steps: npt.NDArray[np.void], names: int, lanes: LanesFound) -> npt.NDArray[np.void]:
     """What each step waited for: at its end what it did inside, before its beginning what it did before."""
     found = [table(0)]
-    for name, mine in _streams(p):
+    for name, _, mine in _streams(p):
         inside, before = (np.stack([p[f"step_{cause}"][mine] for cause in causes], axis=1) for causes in (pl.INSIDE, pl.BEFORE))
         spans = np.concatenate([before, inside], axis=1)
         number = np.append(len(pl.INSIDE) + np.arange(len(pl.BEFORE)), np.arange(len(pl.INSIDE)))
