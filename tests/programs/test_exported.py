@@ -91,9 +91,11 @@ def test_a_run_that_ended_early_says_so(tmp_path: Path) -> None:
 
 def test_under_unified_memory_stalls_are_not_the_programs(tmp_path: Path) -> None:
     work = build(random_program(3, ops=40), np.random.default_rng(3).integers(1000, 90_000, 40))
-    result = simulate_unified(work, PROFILE, capacity_bytes=work.live_peak * 7 // 10, share="none", log=True)
+    result = simulate_unified(work, PROFILE, capacity_bytes=work.live_peak * 7 // 10, log=True)
     back = import_trace(written(exported(result, work.trace), "perfetto", tmp_path / "run"))
-    assert back.ops == work.trace.ops and (np.abs(back.duration - work.duration) <= 4).all()
+    # When warps stop and go on is seen at ticks: up to 1 ns for each batch.
+    ticks = 4 + int(result.metrics["fault_batches"])
+    assert back.ops == work.trace.ops and (np.abs(back.duration - work.duration) <= ticks).all()
 
 
 def test_a_managed_program_is_no_trace(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from gpusim.base.errors import TraceError
 from gpusim.results.activities import KINDS
+from gpusim.results.page_log import INSIDE
 from gpusim.results.viewers.exported import ExportedRun
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.recorded_times import ON
@@ -19,6 +20,7 @@ from gpusim.trace.trace import ACTIVITIES, MOVES, Trace
 
 LACKS = ("allocations", "accesses", "flops", "shapes", "host times", "order between streams")
 _PHASE, _STALL = KINDS.index("phase"), KINDS.index("stall")
+_INSIDE = {f"stall_{cause}" for cause in INSIDE}  # what an operator waits for while it goes on
 
 
 def program_of(run: ExportedRun, format: str, path: str, name: str | None = None) -> Trace:
@@ -37,13 +39,9 @@ def program_of(run: ExportedRun, format: str, path: str, name: str | None = None
     op, first, of = np.unique(operators["op"], return_index=True, return_inverse=True)
     duration = np.bincount(of, took).astype(np.int64)
     if run.paged:
-        stalls = found.rows[(found.rows["kind"] == _STALL) & np.isin(found.rows["op"], op)]
-        whose = np.searchsorted(op, stalls["op"])
-        begins, ends = np.full(len(op), np.iinfo(np.int64).max), np.zeros(len(op), np.int64)
-        np.minimum.at(begins, of, operators["start"])
-        np.maximum.at(ends, of, operators["end"])
-        inside = np.minimum(stalls["end"], ends[whose]) - np.maximum(stalls["start"], begins[whose])
-        np.subtract.at(duration, whose, inside.clip(0))
+        inside = np.isin(found.rows["name"], [i for i, text in enumerate(found.names) if text in _INSIDE])
+        stalls = found.rows[(found.rows["kind"] == _STALL) & np.isin(found.rows["op"], op) & inside]
+        np.subtract.at(duration, np.searchsorted(op, stalls["op"]), stalls["end"] - stalls["start"])
     sections = found.rows[(found.rows["kind"] == _PHASE) & (found.rows["op"] >= 0)]
     sections = sections[np.argsort(sections["op"], kind="stable")]
     build, begun = TraceBuilder(name or str(run.spec.get("trace", "run")), path), 0
