@@ -6,7 +6,7 @@ GTX 1080 Ti     single faults and copies (calibrate/uvm.py); what each report in
                 batches have a hundred reports where the single faults have one
 uTLB            from a report to its next: the batches of a sparse kernel on an RTX 5070 Ti, which sixteen SMs run
 T4              a report from the shares of fetching and sorting in a batch; one factor on all other times of the CPU, which is
-                another one, in a virtual machine: median batches of five programs
+                another one, in a virtual machine: median batches of a stencil, of two sizes
 POWER9          a page that comes and one that leaves: tiles that are prefetched, without faults, with and without evictions
 """
 
@@ -77,8 +77,7 @@ def batches(rows: list[PublishedRow], factor: float, fault: float) -> tuple[np.n
 
 def t4() -> tuple[float, float]:
     """ns of a report; the factor on the rest."""
-    rows = [r for r in ROWS if r.use == "calibrate" and r.group == "batch_latency" and r.unit == "us" and r.workload in
-            ("Stencil-8K", "Stencil-24K", "Sweep-4K", "Sweep-16K", "Sweep-24K")]  # fmt: skip
+    rows = [row("batch_latency-001"), row("batch_latency-003")]
     measured = np.array([r.value for r in rows])
     _, reports = batches(rows[:1], 1.0, 100.0)
     fault = 1e3 * share() * float(measured.mean()) / float(reports.mean())
@@ -101,7 +100,7 @@ def tiles() -> tuple[float, float]:
 
     start = times(1000.0, 20_000.0)
     slopes = np.stack([times(3000.0, 20_000.0) - start, times(1000.0, 40_000.0) - start], 1) / [2.0, 20.0]
-    page, out = np.linalg.solve(slopes, 1 / np.array(TILES) - start) + [1.0, 20.0]
+    page, out = np.array([1.0, 20.0]) + np.linalg.solve(slopes, 1 / np.array(TILES) - start)
     return float(page), float(out)
 
 

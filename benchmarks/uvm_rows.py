@@ -231,7 +231,7 @@ def names(row: PublishedRow) -> Iterator[str]:
 
 def simulated(row: PublishedRow) -> float | None:
     """The model's number for a row, in its unit; None when no program answers it, or that program is not known."""
-    if (source := source_of(*names(row))) is not None and source.unknown and row.use == "validate":
+    if (source := source_of(*names(row))) is not None and source.unknown:
         raise p.UnknownProgramError(source.unknown)
     for pattern, answer in TABLE:
         for name in names(row):

@@ -19,7 +19,8 @@ GIB = 1 << 30
 
 def few_threads(array_bytes: int, blocks_: int = 160) -> Kernel:
     threads = blocks_ * 128
-    return Kernel("read", [patterns.streaming("a", 128, threads=threads)], (blocks_, 1), (128, 1), (array_bytes // (4 * threads), 1))
+    access = patterns.streaming("a", 128, threads=threads)
+    return Kernel("read", [access], (blocks_, 1), (128, 1), (array_bytes // (4 * threads), 1))
 
 
 def test_few_threads_reach_what_littles_law_says() -> None:
@@ -81,7 +82,7 @@ def test_stores_that_fill_no_line_take_longer_over_the_link() -> None:
 
 
 def test_a_utlb_reports_its_faults_one_after_the_other() -> None:
-    # A warp misses 32 blocks.  The driver looks 10,050 ns after the first (3 reports by then), then 50 ns after each replay (1).
+    # A warp misses 32 blocks.  The driver looks 10,050 ns after the first (3 reports by then), then 50 ns after each replay.
     slow = replace(TINY, memory=64 * BLOCK, work=replace(TINY.work, fault_interval=5000.0))
     warp = Kernel("warp", [Access("a", tx=512 * 1024)], (1, 1), (32, 1), ns=0.0)
     arrays = [Array("a", 32 * BLOCK)]
