@@ -188,6 +188,7 @@ RECORDED = {"kv_policies": "mooncake_conversation_trace.jsonl.gz", "kv_mooncake"
 SCRIPTS = {
     "calibration": (ROOT / "gpusim" / "show" / "calibration_tables.py", ROOT / "docs" / "calibration.md"),
     "unified_memory": (ROOT / "benchmarks" / "uvm_validation.py", ROOT / "docs" / "unified_memory_measurements.md"),
+    "gpu_ext": (ROOT / "benchmarks" / "gpu_ext.py", ROOT / "docs" / "gpu_ext.md"),
     "kernel_times": (ROOT / "gpusim" / "show" / "kernel_time_tables.py", ROOT / "docs" / "kernel_times_steps.md"),
 }
 NOTED = {"kernel_times"}  # its script reads measurements that are not shipped: run it first, here the figure is only noted

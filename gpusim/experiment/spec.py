@@ -132,7 +132,7 @@ Unified = Annotated[
     BeforeValidator(_axis),
     _one_or_many({
         "type": ["string", "object"],
-        "description": "none, or driver(...): evict, prefetch, advice and the driver's own module parameters",
+        "description": "none, or driver(...): evict, prefetch, migrate, advice and the driver's own module parameters",
     }),
 ]  # fmt: skip
 Seeds = Annotated[

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from unified_by_hand import BLOCK, WHOLE, blocks, one_thread, run
 
 import gpusim
+from gpusim.base import calls
 from gpusim.base.errors import PolicyError
 from gpusim.base.yaml.values import PolicySpec
 from gpusim.engine.pages import settings
@@ -184,3 +187,20 @@ def test_memory_of_the_program_that_runs_last_leaves_first() -> None:
     view = TenantsView(now=0, capacity=8, running=0, over=True, tenants=tuple(seen))
     ours, theirs = (registry.get("tenants", name).turn(view) for name in ("msched", "nvshare"))
     assert (ours.tenant, ours.leave) == (1, {0: 4}) and (theirs.tenant, theirs.leave) == (1, {2: 4})
+
+
+@pytest.mark.documents
+def test_the_policies_of_the_document_run(tmp_path: Any) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "gpu_ext.md").read_text("utf-8")
+    file = tmp_path / "my_pages.py"
+    file.write_text(re.findall(r"^```python\n(.*?)^```", page, re.S | re.M)[0])
+    mine = registry.of(file)
+    words = re.search(r"^unified: \[(.*)\]$", page, re.M)
+    assert words is not None
+    named = [calls.parse(word.strip('" ')) for word in calls.listed(words[1])]
+    assert len(named) == 4
+    for _, given in named:
+        asked = settings.settings(PolicySpec("driver", tuple(given.items())), mine)
+        steps = [HostTouch("a"), blocks(*range(8)), blocks(*range(8))]
+        result = run(steps, evict=asked.evict, prefetcher=asked.prefetch, migrate=asked.migrate, own=mine)
+        assert int(result.counts[1]["faults"]) > 0

@@ -56,7 +56,7 @@ print([m for m in sys.modules if m == "numba" or m.startswith("gpusim.policies.e
 
 
 def test_facts_are_those_of_the_contract() -> None:
-    assert facts.facts() == contract.FACTS
+    assert facts.facts() == {**contract.FACTS, **contract.CHUNK_FACTS}
     assert facts.future_facts() == set(contract.FUTURE_FACTS)
 
 
@@ -105,7 +105,7 @@ def test_wrong_names_are_answered_with_what_was_meant(kind: str, text: str, says
 
 def test_every_kind_has_its_folder() -> None:
     kinds = ("place", "evict", "prefetch", "defrag", "release", "pool", "plan", "placement", "schedule", "checkpoint", "jobs",
-             "tenants")  # fmt: skip
+             "tenants", "migrate")  # fmt: skip
     assert kinds == KINDS
     assert registry.find("prefetch", "none").kind == "prefetch"
 

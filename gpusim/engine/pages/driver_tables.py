@@ -112,7 +112,7 @@ STATE = record(
      ("thrash_enable", i8), ("thrash_threshold", i8), ("pin_threshold", i8), ("lapse", f8), ("nap", f8), ("epoch", f8),
      ("pin", f8), ("max_resets", i8), ("tracked", i8), ("wake", f8),
      ("lapse_votes", i8), ("votes", i8),
-     ("evict", i8), ("prefetcher", i8), ("seed", i8), ("clock", i8),
+     ("evict", i8), ("prefetcher", i8),
      ("own", i8), ("hears", i8), ("sample", i8), ("incoming", i8),  # of the eviction policy over chunks (chunk_policy)
      ("drops_clean", i8), ("follows", i8), ("pieces", i8), ("reserve", i8),  # of the eviction policy
      ("learns", i8), ("announces", i8),  # of the prefetcher

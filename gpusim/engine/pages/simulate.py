@@ -126,7 +126,6 @@ def memory(
     M = prefetchers.choose(victims.choose(M, victim, seed), ahead, worth)
     if values["uvm_perf_access_counter_migration_enable"] > 0 and not M.state["counters"][0]:
         told.append("uvm_perf_access_counter_migration_enable=1: on hosts with pages of 4 KiB nothing moves since release 575")
-    M.state["seed"] = seed
     if victims.foresees(evict, own) or prefetchers.foresees(prefetcher):
         M = foresee(M, first_run(arrays, program, platform, gpus))
     return M, told
