@@ -10,6 +10,7 @@ from gpusim.engine.run.bounds import swap_in_bound
 from gpusim.engine.run.simulate import simulate
 from gpusim.machine import catalogue
 from gpusim.policies import registry
+from gpusim.policies.units import TENSORS, units
 from gpusim.programs.generate.synth import random_program
 from gpusim.results.metrics import avoidable
 from gpusim.results.result import Result
@@ -18,7 +19,7 @@ from gpusim.trace.workload import Workload, build
 pytestmark = pytest.mark.formulas
 
 EVICT = [e.name for e in registry.entries("evict") if e.builtin and e.name != "none"]
-PREFETCH = [e.name for e in registry.entries("prefetch") if e.builtin]
+PREFETCH = [e.name for e in registry.entries("prefetch") if e.builtin and TENSORS in units(e)]
 
 
 def workload(steps: Steps) -> Workload:

@@ -19,6 +19,7 @@ from gpusim.engine.run.bounds import swap_in_bound
 from gpusim.engine.run.simulate import simulate
 from gpusim.machine import catalogue
 from gpusim.policies import registry
+from gpusim.policies.units import TENSORS, units
 from gpusim.programs.generate.synth import random_program
 from gpusim.referee import check
 from gpusim.results.result import Result
@@ -30,7 +31,11 @@ pytestmark = pytest.mark.conformance
 
 # PCIe 4, a wide link, one memory for GPU and CPU (nowhere to swap to), and a small old card.
 PROFILES = ("a100-pcie-40gb", "a100-sxm4-80gb", "gh200-96gb", "jetson-orin-nano-8gb", "rtx-2080-ti")
-NAMES = {kind: [e.name for e in registry.entries(kind)] for kind in ("place", "evict", "prefetch")}
+ENTRIES = {
+    "place": registry.entries("place"), "evict": registry.entries("evict"),
+    "prefetch": [e for e in registry.entries("prefetch") if TENSORS in units(e)],
+}  # fmt: skip
+NAMES = {kind: [e.name for e in entries] for kind, entries in ENTRIES.items()}
 EXAMPLES = settings(
     max_examples=20, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
