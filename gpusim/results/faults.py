@@ -23,8 +23,8 @@ TIMES = {
     "idle": "no kernel on the GPU",
 }  # fmt: skip
 BESIDE = {
-    "kernels": "kernels, added up", "working": "of these, work", "standing": "of these, stand at faults",
-    "any": "time in which there is any",
+    "kernels": "times of all kernels, added up", "standing": "of these, waiting for pages", "working": "of these, at work",
+    "any": "time with at least one kernel",
 }  # fmt: skip
 
 

@@ -138,7 +138,7 @@ def text(report: FaultReport, name: str, free_ns: float | None = None) -> str:
     parts = [name, verdict(report, free_ns), *report.told]
     parts.append(table(_times(report), ("where the time went", "time", "share")))
     if report.beside:
-        parts.append(table(_beside(report), ("what overlapped", "time", "share")))
+        parts.append(table(_beside(report), ("kernels side by side", "time", "of makespan")))
     parts += [f"Faults    {_faults(report)}", f"Batches   {_batches(report)}", f"Bytes     {_bytes(report)}"]
     parts.append(table(_allocations(report.allocations[:MOST]), list(_allocations(report.allocations[:1])[0])))
     if len(report.allocations) > MOST:
@@ -193,8 +193,8 @@ def _times(report: FaultReport) -> list[dict[str, object]]:
 def _beside(report: FaultReport) -> list[dict[str, object]]:
     """Kernels of several streams or GPUs: their own times, which add up to more than the time that passed."""
     return [
-        {"what overlapped": BESIDE[name], "time": show_time(ns), "share": _share(ns, report.makespan_ns)}
-        for name, ns in report.beside.items()
+        {"kernels side by side": words, "time": show_time(ns), "of makespan": _share(ns, report.makespan_ns)}
+        for name, words in BESIDE.items() if (ns := report.beside.get(name, 0.0))
     ]  # fmt: skip
 
 
