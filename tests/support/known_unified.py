@@ -20,7 +20,7 @@ def by(rs: Results, *keys: str) -> dict[Key, dict[str, Any]]:
 
 def unified_oversubscription(rs: Results) -> None:
     """Every byte that is touched has to come once; a cyclic sweep over more than a first-in-first-out memory misses always, so
-    that it moves all of the array in every pass (but where what was evicted is mapped remotely: GH200); bandwidth varies by a
+    that it moves all of the array in every pass (but where what was evicted is mapped remotely: POWER9, GH200); bandwidth varies by a
     factor of 100 with access pattern and platform (NVIDIA, "Improving GPU Memory Oversubscription Performance", 2021); a sweep
     takes less time on a faster link."""
     found = by(rs, "trace", "profile", "memory_share")
@@ -29,7 +29,7 @@ def unified_oversubscription(rs: Results) -> None:
             assert m["evicted_bytes"] == 0 and m["makespan_ns"] == found[trace, profile, 2.0]["makespan_ns"]
         if trace == "stream_sweep":
             passes = m["h2d_bytes"] / (512 * MIB)
-            assert passes == (1 if share >= 1 else 5) or (profile == "gh200-96gb" and 1 < passes < 5)
+            assert passes == (1 if share >= 1 else 5) or (profile in ("v100-sxm2-power9", "gh200-96gb") and 1 < passes < 5)
             assert m["touched_per_s"] > 100 * found["random_access", profile, share]["touched_per_s"]
             if share < 1:
                 machines = ("v100-pcie-16gb", "a100-pcie-80gb", "h100-pcie-80gb", "gh200-96gb")
