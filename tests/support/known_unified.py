@@ -20,9 +20,9 @@ def by(rs: Results, *keys: str) -> dict[Key, dict[str, Any]]:
 
 def unified_oversubscription(rs: Results) -> None:
     """Every byte that is touched has to come once; a cyclic sweep over more than a first-in-first-out memory misses always, so
-    that it moves all of the array in every pass (but where what was evicted is mapped remotely: POWER9, GH200); bandwidth varies
-    by a factor of 100 with access pattern and platform (NVIDIA, "Improving GPU Memory Oversubscription Performance", 2021); a sweep
-    takes less time on a faster link."""
+    that it moves all of the array in every pass (but where what was evicted is mapped remotely: POWER9, GH200); bandwidth
+    varies by a factor of 100 with access pattern and platform (NVIDIA, "Improving GPU Memory Oversubscription Performance",
+    2021); a sweep takes less time on a faster link."""
     found = by(rs, "trace", "profile", "memory_share")
     for (trace, profile, share), m in found.items():
         if share >= 1:
