@@ -183,8 +183,8 @@ def test_memory_of_the_program_that_runs_last_leaves_first() -> None:
 
     nvshare sends away what has waited longest, which is 2; 2 is the next to run, and 0, which has just run, the last.
     """
-    waits = [(4, 0), (0, 20), (4, 10)]
-    seen = [TenantSeen(i, 4, there, 4 - there, True, waited, limit=4) for i, (there, waited) in enumerate(waits)]
+    there, waited = (4, 0, 4), (0, 20, 10)
+    seen = [TenantSeen(i, 4, there[i], 4 - there[i], True, waited[i], limit=4) for i in range(3)]
     view = TenantsView(now=0, capacity=8, running=0, over=True, tenants=tuple(seen))
     ours, theirs = (registry.get("tenants", name).turn(view) for name in ("msched", "nvshare"))
     assert (ours.tenant, ours.leave) == (1, {0: 4}) and (theirs.tenant, theirs.leave) == (1, {2: 4})
