@@ -41,7 +41,10 @@ steps:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
-    """A run of tensors, the same recording under unified memory, and two managed programs; none has memory for everything."""
+    """A run of tensors, the same recording under unified memory, and two managed programs; none has memory for everything.
+
+    `brought` is the recording with cudaMemPrefetchAsync before each kernel.
+    """
     file = tmp_path_factory.mktemp("programs") / "p.yaml"
     file.write_text(PROGRAM)
     trace = random_program(3, ops=100)
@@ -51,12 +54,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     return {
         "tensors": simulate(trace, load("l4"), evict="lru", capacity_bytes=capacity, work=work),
         "recorded": simulate_unified(work, load("l4"), capacity_bytes=capacity, place="best_fit"),
+        "brought": simulate_unified(
+            work, load("l4"), settings=DriverSettings(advice="prefetch"), capacity_bytes=capacity, place="best_fit"
+        ),
         "managed": simulate_unified(read(file), load("l4"), **pages),
         "remote": simulate_unified(read(file), load("l4"), settings=DriverSettings(advice="zero_copy"), **pages),
     }
 
 
-KINDS = ("tensors", "recorded", "managed", "remote")
+KINDS = ("tensors", "recorded", "brought", "managed", "remote")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -85,7 +91,7 @@ def test_nothing_under_unified_memory_is_counted_as_a_swap_or_as_an_allocators(r
     assert runs["tensors"].metrics.keys() >= OF_SWAPS | OF_AN_ALLOCATOR
     unified = {name for name, metric in METRICS.items() if metric.group == "unified memory"}
     assert not runs["tensors"].metrics.keys() & (unified | {"stall_fault_ns", "stall_host_ns"})
-    for kind in ("recorded", "managed", "remote"):
+    for kind in ("recorded", "brought", "managed", "remote"):
         assert not runs[kind].metrics.keys() & (OF_SWAPS | OF_AN_ALLOCATOR)
         assert runs[kind].metrics.keys() >= {"resident_peak_bytes", "chunks_peak_bytes", "host_resident_peak_bytes"}
 
@@ -96,6 +102,9 @@ def test_each_stall_under_unified_memory_has_its_cause(runs: dict[str, Result]) 
     assert managed["stall_host_ns"] == managed["host_work_ns"] and managed["stall_remote_ns"] == 0 == managed["remote_bytes"]
     assert remote["remote_bytes"] > 0 and remote["stall_remote_ns"] > 0
     assert recorded["stall_launch_ns"] > 0 and recorded["stall_explicit_ns"] == recorded["stall_host_ns"] == 0
+    brought = runs["brought"].metrics
+    assert brought["stall_explicit_ns"] > 0 and brought["gpu_faults"] == 0
+    assert brought["stall_fault_ns"] == brought["stall_migration_ns"] == 0
     for m in (managed, recorded):
         assert m["stall_migration_ns"] <= m["fault_copy_ns"], "only copies that no work hides"
 

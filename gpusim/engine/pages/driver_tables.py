@@ -97,6 +97,7 @@ COUNT = record(
      ("refetched", i8),  # came again after an eviction
      # ns; lagged: by which remote accesses outlast the work that goes on meanwhile; waited: throttled
      ("copy_wait", f8),  # of the time of copies, what no work hides
+     ("moving", f8), ("moving_copies", f8),  # a kernel waits for prefetches of the program; for their copies
      ("busy", f8), ("service", f8), ("copy_in", f8), ("copy_out", f8), ("remote", f8), ("lagged", f8), ("waited", f8)]
 )  # fmt: skip
 STATE = record(

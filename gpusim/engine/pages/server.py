@@ -88,7 +88,8 @@ def begin(M: DriverState, P: PagedKernels, q: int) -> None:
 @outlined
 def act(M: DriverState, P: PagedKernels, launch: int) -> None:
     """What the program does before this launch without a kernel: memory is freed, contents discarded, pages brought."""
-    v = P.server[0]
+    v, s = P.server[0], M.state[0]
+    n = M.counts[v.gpu]
     while v.acted < P.acts.size and P.acts[v.acted].launch <= launch:
         x = P.acts[v.acted]
         v.acted += 1
@@ -96,8 +97,12 @@ def act(M: DriverState, P: PagedKernels, launch: int) -> None:
             host.release(M, x.first, x.outer)
         elif x.kind == DISCARD:
             host.discard(M, x.first, x.outer)
-        elif host.migrate(M, x.first, x.outer, x.to):
-            P.pager[0].failed = 1
+        else:
+            begin, copies = s.now, n.copy_wait
+            if host.migrate(M, x.first, x.outer, x.to):
+                P.pager[0].failed = 1
+            n.moving += s.now - begin
+            n.moving_copies += n.copy_wait - copies
 
 
 @outlined

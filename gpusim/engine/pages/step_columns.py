@@ -35,8 +35,12 @@ def waits(pairs: Pairs) -> dict[str, list[float]]:
         counts = of_gpus(result.counts)
         if isinstance(step, Kernel):
             found["remote"][i] = float(counts["lagged"])
-            found["migration"][i] = min(float(counts["copy_wait"]), result.stalled)
-            found["fault"][i] = result.stalled - found["migration"][i]
+            moving = float(counts["moving"])
+            # Without a fault it is all that a kernel waits for, whatever the ticks make of it.
+            explicit = result.stalled if moving and not counts["faults"] else min(moving, result.stalled)
+            found["explicit"][i] = explicit
+            found["migration"][i] = min(float(counts["copy_wait"] - counts["moving_copies"]), result.stalled - explicit)
+            found["fault"][i] = result.stalled - explicit - found["migration"][i]
         else:
             found["explicit" if isinstance(step, Prefetch) else "host"][i] = result.ns
     return found
