@@ -51,13 +51,13 @@ def taken(**run: Any) -> tuple[Result, Samples]:
     return made.value, found
 
 
-def at_the_end(result: Result, found: Samples, same: dict[str, Any]) -> dict[str, tuple[float, float]]:
-    """What is not the same: metric -> (as measured, as the last sample has it); a ns is rounded in each stall."""
+def at_the_end(result: Result, found: Samples, same: dict[str, Any], off: int = 2) -> dict[str, tuple[float, float]]:
+    """What is not the same, times by more than so many ns: metric -> (as measured, as the last sample has it)."""
     out = {}
     for name, (family, labels) in same.items():
         if name in result.metrics:
             last = float(found.total(family, **labels)[-1]) * (1e9 if name.endswith("_ns") else 1)
-            if last != pytest.approx(result.metrics[name], rel=1e-12, abs=2):
+            if last != pytest.approx(result.metrics[name], rel=1e-12, abs=off if name.endswith("_ns") else 0):
                 out[name] = (float(result.metrics[name]), last)
     return out
 
@@ -86,7 +86,8 @@ def test_the_last_sample_is_what_was_measured(name: str) -> None:
 )
 def test_of_unified_memory_as_well(run: dict[str, Any]) -> None:
     result, found = taken(**run, unified="driver")
-    assert not at_the_end(result, found, OF_PAGES)
+    batches = int(result.metrics["fault_batches"])  # a kernel goes on at the tick after each
+    assert not at_the_end(result, found, OF_PAGES, off=2 + batches)
     assert "swaps" not in {name for name, curves in found.curves.items() if curves}
 
 

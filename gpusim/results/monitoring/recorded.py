@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpusim.results import page_log
 from gpusim.results.activities import KINDS, Activities
 from gpusim.results.heap_over_time import blocks, holes, segments
 from gpusim.results.log import COPY, ISSUE, START
@@ -18,7 +19,8 @@ from gpusim.results.result import Result
 from gpusim.trace.trace import Trace
 
 STALL = KINDS.index("stall")
-OUTSIDE = ("stall_explicit", "stall_host")  # stalls of steps of a program that are no kernels
+OUTSIDE = ("stall_explicit", "stall_host")  # stalls of steps of a managed program that are no kernels
+BEFORE = tuple(f"stall_{cause}" for cause in page_log.BEFORE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,10 +65,11 @@ class Recorded:
 
     @cached_property
     def inside(self) -> npt.NDArray[np.void]:
-        """Stalls inside kernels: under unified memory a kernel waits while it runs, otherwise before it begins."""
+        """Stalls inside kernels: under unified memory a kernel waits for pages while it runs, otherwise before it begins."""
         stalls = self.rows("stall")
-        others = [number for number, name in enumerate(self.activities.names) if name in OUTSIDE]
-        mine = ~np.isin(stalls["name"], others) & ((stalls["op"] < 0) | np.isin(stalls["op"], self.rows("kernel")["op"]))
+        before, outside = ([i for i, name in enumerate(self.activities.names) if name in some] for some in (BEFORE, OUTSIDE))
+        in_kernels = np.isin(stalls["op"], self.rows("kernel")["op"])
+        mine = ~np.isin(stalls["name"], before) & np.where(stalls["op"] < 0, ~np.isin(stalls["name"], outside), in_kernels)
         return stalls[mine] if self.unified else stalls[:0]
 
     @cached_property

@@ -39,7 +39,7 @@ def _with_head(family: Family, lines: Iterable[str]) -> Iterator[str]:
 
 
 def _lines(family: Family, place: Samples, sample: int | None) -> Iterator[str]:
-    for own, values in place.curves[family.name].items():
+    for own, values in place.curves.get(family.name, {}).items():
         series = f"{family.sample}{_labels({**place.identity, **dict(zip(family.labels, own, strict=True))})}"
         if sample is None:
             timed = zip(values.tolist(), place.seconds.tolist(), strict=True)
