@@ -32,7 +32,9 @@ GOLDEN = ROOT / "tests" / "golden"
 NAMES = sorted(path.stem for path in (ROOT / "experiments").glob("*.yaml"))
 # These run in half a second, which the tests of one experiment share; all others are slow.
 QUICK = ("fits", "gpus", "host_memory")
-RUN = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in NAMES]
+# Workers of pytest-xdist do not share results: an experiment is one worker's (--dist loadgroup).
+GROUP = {name: pytest.mark.xdist_group(f"experiment {name}") for name in NAMES}
+RUN = [pytest.param(name, marks=[GROUP[name], *([] if name in QUICK else [pytest.mark.slow])]) for name in NAMES]
 METRICS = ("makespan_ns", "h2d_bytes", "d2h_bytes", "swap_ins", "reserved_peak_bytes", "chunks_peak_bytes", "gpu_faults")
 UNSAID = {"defrag": "none", **LATER}
 AXES = (
@@ -88,7 +90,7 @@ def test_the_numbers_are_those_of_before(name: str) -> None:
 
 @pytest.mark.golden
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=GROUP[name]) for name in NAMES])
 def test_the_figures_of_the_docs_show_these_numbers(name: str) -> None:
     for figure, of in tool().EXPERIMENTS.items():
         if of.experiment == name:
