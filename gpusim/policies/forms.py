@@ -444,24 +444,23 @@ def _scored(common: dict[str, Any], function: Any) -> EvictPolicy:
     )  # fmt: skip
 
 
-def _pooled(common: dict[str, Any], function: Any) -> PoolPolicy:
-    entry = common["entry"]
-    if not inspect.isfunction(function):
-        raise PolicyError(f"pool policy '{entry.name}' is no function of facts", entry.where)
-    score, why = compile_score(entry, function)
-    if score is None:
-        raise PolicyError(f"pool policy '{entry.name}' cannot be compiled: {why}", entry.where)
-    return PoolPolicy(**common, state=function, score=score, facts=entry.facts)
-
-
-def _asked_of_pages(common: dict[str, Any], function: Any) -> PagePolicy:
-    entry = common["entry"]
+def _compiled(entry: Entry, function: Any) -> Any:
+    """The score of a policy that is a function of facts and cannot be asked in plain Python."""
     if not inspect.isfunction(function):
         raise PolicyError(f"{entry.kind} policy '{entry.name}' is no function of facts", entry.where)
     score, why = compile_score(entry, function)
     if score is None:
         raise PolicyError(f"{entry.kind} policy '{entry.name}' cannot be compiled: {why}", entry.where)
-    return PagePolicy(**common, state=function, score=score)
+    return score
+
+
+def _pooled(common: dict[str, Any], function: Any) -> PoolPolicy:
+    entry = common["entry"]
+    return PoolPolicy(**common, state=function, score=_compiled(entry, function), facts=entry.facts)
+
+
+def _asked_of_pages(common: dict[str, Any], function: Any) -> PagePolicy:
+    return PagePolicy(**common, state=function, score=_compiled(common["entry"], function))
 
 
 def _planned(common: dict[str, Any], target: Any) -> PlanPolicy:

@@ -71,7 +71,7 @@ FIRST, LATER = 10_000 + 1000 + 10 + 100 + 5000 + 16 + 300 + 65_536 + 50, 1000 + 
 def test_one_driver_serves_the_faults_of_two_streams_in_turn() -> None:
     after, beside = faulting(stream=0), faulting(stream=1)
     assert after.ns == 2 * (FIRST + 3 * LATER)
-    assert beside.ns == FIRST + 7 * LATER, "one pass serves both; whoever stands for longer is next"
+    assert beside.ns == FIRST + 7 * LATER, "one pass serves both; the kernel that stands for longer is next"
     assert [int(step.counts["batches"][1]) for step in beside.steps[-2:]] == [4, 4]
 
 
