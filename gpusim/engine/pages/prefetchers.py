@@ -8,7 +8,6 @@ import numpy as np
 
 from gpusim.base.calls import parse
 from gpusim.base.compiled import kernel, outlined
-from gpusim.base.errors import PolicyError, suggest
 from gpusim.base.tables import table
 from gpusim.engine.pages import density, page_policy
 from gpusim.engine.pages.bits import clear, fill, none, subtract
@@ -29,47 +28,21 @@ from gpusim.engine.pages.driver_tables import (
     scratch,
     shared,
 )
+from gpusim.engine.pages.named import NamedPolicies
 from gpusim.engine.pages.prefetch import block, correlation, oracle, sequential, stride, tree
 from gpusim.engine.pages.prefetch import none as nothing
-from gpusim.machine.driver_parameters import UvmError
 from gpusim.policies.forms import PagePolicy
 from gpusim.policies.registry import SHIPPED, Registry, bind
-from gpusim.policies.units import PAGES, check, units
+from gpusim.policies.units import PAGES
 
 POLICIES: dict[str, ModuleType] = {
     "tree": tree, "none": nothing, "sequential": sequential, "block": block, "stride": stride, "correlation": correlation,
     "oracle": oracle,
 }  # fmt: skip
-def known(own: Registry = SHIPPED) -> tuple[str, ...]:
-    """The names of all prefetchers that unified memory can have."""
-    return (*POLICIES, *(entry.name for entry in own.entries("prefetch") if PAGES in units(entry)))
 
-
-PREFETCHERS = known()
-
-
-def refuse(text: str, own: Registry = SHIPPED) -> None:
-    """Raises UvmError for a name that there is not, PolicyError for a policy that has no meaning for pages."""
-    name, given = parse(text)
-    if name in POLICIES:
-        if given:
-            raise UvmError(f"the prefetcher '{name}' of unified memory has no parameters")
-        return
-    try:
-        entry = own.find("prefetch", name)
-    except PolicyError:
-        raise UvmError(f"unified memory has no prefetch policy '{name}'", hint=suggest(name, known(own))) from None
-    check(entry, PAGES)
-    bind(entry, given)
-
-
-def find(text: str, own: Registry = SHIPPED) -> PagePolicy | str:
-    """The prefetcher that this text names: one of POLICIES by its name, any other ready to run.  Raises as `refuse`."""
-    refuse(text, own)
-    if parse(text)[0] in POLICIES:
-        return text
-    found: PagePolicy = own.get("prefetch", text)
-    return found
+NAMED = NamedPolicies("prefetch", "prefetcher", PAGES, POLICIES)
+PREFETCHERS = NAMED.known()
+refuse, find = NAMED.refuse, NAMED.find
 
 
 def refuse_migration(text: str, own: Registry = SHIPPED) -> None:

@@ -6,53 +6,30 @@ from types import ModuleType
 
 from gpusim.base.calls import parse
 from gpusim.base.compiled import kernel, outlined
-from gpusim.base.errors import PolicyError, suggest
 from gpusim.engine.pages import chunk_policy
 from gpusim.engine.pages.chunks import oldest
 from gpusim.engine.pages.dispatch import dispatch
 from gpusim.engine.pages.driver_tables import DISCARDED, NONE, UNUSED, USED, DriverState
 from gpusim.engine.pages.evict import big_page, clean_drop, driver, early, tree
-from gpusim.machine.driver_parameters import UvmError
+from gpusim.engine.pages.named import NamedPolicies
 from gpusim.policies.forms import EvictPolicy
-from gpusim.policies.registry import SHIPPED, Registry, bind
-from gpusim.policies.units import CHUNKS, check, units
+from gpusim.policies.registry import SHIPPED, Registry
+from gpusim.policies.units import CHUNKS
 
 POLICIES: dict[str, ModuleType] = {
     "driver": driver, "clean_drop": clean_drop, "early": early, "big_page": big_page, "tree": tree,
 }  # fmt: skip
 """The driver's own order, and variants of how it gives memory out."""
 
-
-def known(own: Registry = SHIPPED) -> tuple[str, ...]:
-    """The names of all eviction policies that unified memory can have."""
-    return (*POLICIES, *(entry.name for entry in own.entries("evict") if CHUNKS in units(entry)))
-
-
-EVICT = known()
-
-
-def refuse(text: str, own: Registry = SHIPPED) -> None:
-    """Raises UvmError for a name that there is not, PolicyError for a policy that has no meaning for chunks."""
-    name, given = parse(text)
-    if name in POLICIES:
-        if given:
-            raise UvmError(f"the eviction policy '{name}' of unified memory has no parameters")
-        return
-    try:
-        entry = own.find("evict", name)
-    except PolicyError:
-        raise UvmError(f"unified memory has no evict policy '{name}'", hint=suggest(name, known(own))) from None
-    check(entry, CHUNKS)
-    bind(entry, given)
+NAMED = NamedPolicies("evict", "eviction policy", CHUNKS, POLICIES)
+EVICT = NAMED.known()
+refuse = NAMED.refuse
 
 
 def find(text: str, own: Registry = SHIPPED) -> EvictPolicy | str:
     """The policy that this text names: one of POLICIES by its name, any other ready to run.  Raises as `refuse`."""
-    refuse(text, own)
-    if parse(text)[0] in POLICIES:
-        return text
-    found: EvictPolicy = own.get("evict", text)
-    if found.form not in chunk_policy.FORMS:
+    found: EvictPolicy | str = NAMED.find(text, own)
+    if isinstance(found, EvictPolicy) and found.form not in chunk_policy.FORMS:
         raise found.error(f"is asked by compiled code, and numba cannot compile it: {found.uncompiled}")
     return found
 
