@@ -9,14 +9,13 @@ mean, which moves to the best of them.  It begins at LRU.  What counts is the ge
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 import numpy as np
 
 import gpusim
-from benchmarks.learning import writing
-from benchmarks.learning.places import MACHINE, SEEDS, TRAINED_ON, places
+from benchmarks.learning import training, writing
+from benchmarks.learning.places import MACHINE, TRAINED_ON, places
 from gpusim import policy
 from gpusim.engine.run.simulate import simulate
 from gpusim.experiment.execute import RunProgram
@@ -78,16 +77,10 @@ def train(seed: int, quick: bool = False) -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=None, help="only this one, and write nothing")
-    parser.add_argument("--quick", action="store_true", help="a small budget, for a test")
-    asked = parser.parse_args()
-    if asked.seed is not None:
-        print(train(asked.seed, asked.quick))
-        return
-    found = np.stack([train(seed) for seed in range(SEEDS)])
-    said = f"Weights of `evolved`, trained on {', '.join(TRAINED_ON)} by evolve.py, seeds 0 to {SEEDS - 1}."
-    writing.table("evict/parts/evolved_weights.py", said, found)
+    training.run(
+        __file__, __doc__, "evolved", lambda seed, quick: [train(seed, quick)],
+        lambda said, found: writing.table("evict/parts/evolved_weights.py", said, np.concatenate(found)),
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -8,14 +8,13 @@ benchmarks/learning/judge.py compares its errors with those of other predictors.
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 import numpy as np
 
 import gpusim
-from benchmarks.learning import fitting, writing
-from benchmarks.learning.places import SEEDS, TRAINED_ON
+from benchmarks.learning import fitting, training, writing
+from benchmarks.learning.places import TRAINED_ON
 from gpusim.policies import registry
 from gpusim.policies.release.perceptron import AHEAD, SEEN
 from gpusim.trace.trace import ALLOC, FREE
@@ -89,15 +88,10 @@ def error(spec: str, program: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=None, help="only this one, and write nothing")
-    parser.add_argument("--quick", action="store_true", help="a small budget, for a test")
-    asked = parser.parse_args()
-    if asked.seed is not None:
-        print(writing.rounded(train(asked.seed, asked.quick)))
-    else:
-        said = f"Weights of `perceptron`, trained on {', '.join(TRAINED_ON)} by foretell.py, seeds 0 to {SEEDS - 1}."
-        writing.network("release/parts/perceptron_weights.py", said, [train(seed) for seed in range(SEEDS)])
+    training.run(
+        __file__, __doc__, "perceptron", train,
+        lambda said, found: writing.network("release/parts/perceptron_weights.py", said, found),
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

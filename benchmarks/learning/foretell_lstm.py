@@ -9,13 +9,12 @@ piece, and its first requests only set the memory.
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 import numpy as np
 
-from benchmarks.learning import foretell, writing
-from benchmarks.learning.places import SEEDS, TRAINED_ON
+from benchmarks.learning import foretell, training, writing
+from benchmarks.learning.places import TRAINED_ON
 from gpusim.policies.release.lstm import SEEN, UNITS
 
 LENGTH, STEPS, BATCH, RATE = 64, 2000, 64, 0.01
@@ -106,16 +105,9 @@ def slope_of(truth: Any) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=None, help="only this one, and write nothing")
-    parser.add_argument("--quick", action="store_true", help="a small budget, for a test")
-    asked = parser.parse_args()
-    if asked.seed is not None:
-        print(writing.rounded(train(asked.seed, asked.quick)))
-        return
-    said = f"Weights of `lstm`, trained on {', '.join(TRAINED_ON)} by foretell_lstm.py, seeds 0 to {SEEDS - 1}."
     names = ("seen", "kept", "shift", "second", "last")
-    writing.networks("release/parts/lstm_weights.py", said, "recurrent", "LstmNetwork", names, [train(s) for s in range(SEEDS)])
+    training.run(__file__, __doc__, "lstm", train, lambda said, found: writing.networks(
+        "release/parts/lstm_weights.py", said, "recurrent", "LstmNetwork", names, found))  # fmt: skip
 
 
 if __name__ == "__main__":

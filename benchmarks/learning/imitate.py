@@ -11,14 +11,13 @@ memory that the policy will find.
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 import numpy as np
 
 import gpusim
-from benchmarks.learning import fitting, writing
-from benchmarks.learning.places import MACHINE, SEEDS, TRAINED_ON, places
+from benchmarks.learning import fitting, training, writing
+from benchmarks.learning.places import MACHINE, TRAINED_ON, places
 from gpusim.policies.evict.parts.log_facts import NAMES, log_facts
 
 FACTS = ("size", "last_use", "uses", "arrived", "born", "stage", "dirty", "next_use")
@@ -82,15 +81,10 @@ def train(seed: int, quick: bool = False) -> list[Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=None, help="only this one, and write nothing")
-    parser.add_argument("--quick", action="store_true", help="a small budget, for a test")
-    asked = parser.parse_args()
-    if asked.seed is not None:
-        print(writing.rounded(train(asked.seed, asked.quick)))
-        return
-    said = f"Weights of `imitation`, trained on {', '.join(TRAINED_ON)} by imitate.py, seeds 0 to {SEEDS - 1}."
-    writing.network("evict/parts/imitation_weights.py", said, [train(seed) for seed in range(SEEDS)])
+    training.run(
+        __file__, __doc__, "imitation", train,
+        lambda said, found: writing.network("evict/parts/imitation_weights.py", said, found),
+    )  # fmt: skip
 
 
 if __name__ == "__main__":
