@@ -89,6 +89,31 @@ def revive(M: DriverState, p: int, b: int, mask: int) -> None:
 
 
 @outlined
+def copies_take(M: DriverState, p: int, q: int, b: int, pages: int, records: int) -> None:
+    """So many pages of block b come from processor q to p in so many copies: their time, and what flows over the link."""
+    s, n, seen = M.state[0], M.counts[p], M.ranges[M.blocks[b].range]
+    gpu = M.gpus[max(p, 1)]
+    start, byte = gpu.in_start, gpu.in_byte
+    if p == CPU:
+        start, byte = M.gpus[q].out_start, M.gpus[q].out_byte
+    elif q != CPU and gpu.peer_byte > 0.0:
+        byte = gpu.peer_byte
+    elif q != CPU:  # through host memory
+        start, byte = start + M.gpus[q].out_start, byte + M.gpus[q].out_byte
+    took = records * start + pages * s.page_bytes * byte
+    if p == CPU:
+        M.counts[q].copy_out += took
+        M.gpus[q].queued += start + pages * s.page_bytes * byte
+        M.gpus[q].out += pages * s.page_bytes
+        seen.copy_out += took
+    else:
+        n.copy_in += took
+        gpu.queued += start + pages * s.page_bytes * byte
+        gpu.into += pages * s.page_bytes if q == CPU or gpu.peer_byte == 0.0 else 0.0
+        seen.copy_in += took
+
+
+@outlined
 def bring(M: DriverState, p: int, b: int, mask: int, demanded: int, cause: int, duplicate: bool) -> float:
     """The pages of row `mask` of block b become resident at processor p; ns.
 
@@ -139,24 +164,7 @@ def bring(M: DriverState, p: int, b: int, mask: int, demanded: int, cause: int, 
         if pages > later:
             note(M, COPY, cause, p, q, b, source)
         n.copies[cause] += more
-        start, byte = gpu.in_start, gpu.in_byte
-        if p == CPU:
-            start, byte = M.gpus[q].out_start, M.gpus[q].out_byte
-        elif q != CPU and gpu.peer_byte > 0.0:
-            byte = gpu.peer_byte
-        elif q != CPU:  # through host memory
-            start, byte = start + M.gpus[q].out_start, byte + M.gpus[q].out_byte
-        took = (records + more) * start + pages * s.page_bytes * byte
-        if p == CPU:
-            M.counts[q].copy_out += took
-            M.gpus[q].queued += start + pages * s.page_bytes * byte
-            M.gpus[q].out += pages * s.page_bytes
-            seen.copy_out += took
-        else:
-            n.copy_in += took
-            gpu.queued += start + pages * s.page_bytes * byte
-            gpu.into += pages * s.page_bytes if q == CPU or gpu.peer_byte == 0.0 else 0.0
-            seen.copy_in += took
+        copies_take(M, p, q, b, pages, records + more)
         add(W, source, ahead)
         if p == CPU:
             host_chunks(M, b, pages)
