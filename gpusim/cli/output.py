@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from gpusim.base.text import Cells, table
 
 
 def emit(rows: Iterable[Cells], as_json: bool = False, columns: Sequence[str] | None = None) -> None:
-    """Print rows as an aligned table, or as a JSON list.
+    """Print rows as an aligned table, in a terminal no wider than it, or as a JSON list.
 
     columns  the keys that the table shows, in this order; those of the first row by default.  JSON shows all.
     """
@@ -22,7 +24,8 @@ def emit(rows: Iterable[Cells], as_json: bool = False, columns: Sequence[str] | 
     if as_json:
         emit_json([dict(row) for row in rows])
     elif rows:
-        typer.echo(table(rows, columns or list(rows[0])))
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        typer.echo(table(rows, columns or list(rows[0]), width))
 
 
 def emit_json(value: Any) -> None:

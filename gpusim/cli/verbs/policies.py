@@ -35,7 +35,9 @@ def verb(name: Annotated[str, options.name(complete.policies)] = "", *, use: Use
             }
             for e, about in sorted(entries, key=lambda pair: KINDS.index(pair[0].kind)) if name in ("", e.kind)
         ]  # fmt: skip
-        emit(rows, json)
+        emit(rows, json, ["kind", "policy", "decides about", "knows", "help"])
+        if not json:
+            typer.echo("\n`gpusim policies NAME` explains one, its parameters and its source.")
         return
     found = [(e, about) for e, about in entries if versioned(name)[0] in (e.name, *e.aliases)]
     if not found:
