@@ -10,23 +10,22 @@ from typing import Any
 
 Cells = Mapping[str, Any]
 _GAP = 2  # characters between two columns
-_LEAST = 12  # characters of a column of words, however narrow the text
+_LEAST = 24  # characters that a column may always take: names and numbers with their units are shorter, sentences are not
 
 
 def table(rows: Sequence[Cells], columns: Sequence[str], width: int | None = None) -> str:
     """Rows as text: a header, a rule, the rows; numbers to the right, words to the left; no trailing spaces.
 
-    width  of the text [characters]: long words go on in further lines, numbers are never cut.  Without it a row is a line.
+    width  of the text [characters]: sentences go on in further lines, a name or number is not cut.  Without it a row is a line.
     """
     cells = [[show(row.get(column)) for column in columns] for row in rows]
     right = [any(_is_number(row.get(c)) for row in rows) for c in columns]
     widths = [max(len(c), *(len(line[i]) for line in cells)) for i, c in enumerate(columns)]
     if width is not None:
-        least = [w if r else max(len(c), _LEAST) for c, w, r in zip(columns, widths, right, strict=True)]
-        widths = _folded(widths, least, width)
+        widths = _folded(widths, width)
 
     def lines(values: Sequence[str]) -> list[str]:
-        pieces = [wrap(v, w) if len(v) > w else [v] for v, w in zip(values, widths, strict=True)]
+        pieces = [wrap(v, w, break_on_hyphens=False) if len(v) > w else [v] for v, w in zip(values, widths, strict=True)]
         return [line(each) for each in zip_longest(*pieces, fillvalue="")]
 
     def line(values: Sequence[str]) -> str:
@@ -37,14 +36,14 @@ def table(rows: Sequence[Cells], columns: Sequence[str], width: int | None = Non
     return "\n".join([line(columns), rule, *(each for row in cells for each in lines(row))])
 
 
-def _folded(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
-    """Widths that together take `room` where they can: the widest give way first, none below its least."""
+def _folded(widths: Sequence[int], room: int) -> list[int]:
+    """Widths that together take `room` where they can: the widest columns give way first, none below a short sentence."""
     room -= _GAP * (len(widths) - 1)
-    for most in range(max(widths), 0, -1):
-        found = [min(w, max(most, low)) for w, low in zip(widths, least, strict=True)]
+    for most in range(max(widths), _LEAST, -1):
+        found = [min(w, most) for w in widths]
         if sum(found) <= room:
             return found
-    return [min(w, low) for w, low in zip(widths, least, strict=True)]
+    return [min(w, _LEAST) for w in widths]
 
 
 def show(value: Any) -> str:
