@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -217,10 +217,11 @@ def check_program(trace: Trace, layout: str, own: Registry) -> None:
 def flow_by(collectives: CollectiveTimes) -> FlowOf:
     """What flows in a collective, by these times."""
 
-    def flow(kind: Kind, size: int, group: Sequence[str]) -> LinkFlow:
+    @cache
+    def flow(kind: Kind, size: int, group: tuple[str, ...]) -> LinkFlow:
         return collectives.of(kind, group, size).flow
 
-    return flow
+    return lambda kind, size, group: flow(kind, size, tuple(group))
 
 
 def recorded(programs: RankPrograms) -> list[dict[str, int]]:

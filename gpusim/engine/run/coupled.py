@@ -38,8 +38,10 @@ class Coupled(SideBySide):
         meets = _meets([len(simulation.program.duration) for simulation in simulations], between.meetings)
         for simulation, starts, mine in zip(simulations, meets.starts, meets.operators, strict=True):
             simulation.program = _with_meetings(simulation.program, starts, mine)
-        for p, simulation in enumerate(simulations):
-            _take_processors(simulation, p, between.meetings)
+        for simulation, blocks in zip(simulations, _processors(len(simulations), between.meetings), strict=True):
+            simulation.program = tables.with_collectives(
+                simulation.program, simulation.island, simulation.work.trace, simulation.shared, blocks
+            )
         super().__init__(simulations, lookahead=0)
         rows, coming = self.processes.rows, self.processes.next
         each = [Processes(rows[p : p + 1], coming[p : p + 1], table(1, state.TURN)) for p in range(len(simulations))]
@@ -147,14 +149,13 @@ def _reroute(simulation: Simulation, passed: Sequence[Sequence[int]], routes: li
         routes += [passed[own][0] for own in route[end : end + memory]]
 
 
-def _take_processors(simulation: Simulation, p: int, meetings: Sequence[Meeting]) -> None:
-    """The collectives of the p-th program take the multiprocessors that their meetings say, of several the most."""
-    blocks: dict[int, int] = {}
+def _processors(programs: int, meetings: Sequence[Meeting]) -> list[dict[int, int]]:
+    """Of each program: operator -> blocks that its meetings take of the multiprocessors, of several the most."""
+    blocks: list[dict[int, int]] = [{} for _ in range(programs)]
     for meeting in meetings:
-        blocks |= {operator: max(meeting.blocks, blocks.get(operator, 0)) for q, operator in meeting.members if q == p}
-    simulation.program = tables.with_collectives(
-        simulation.program, simulation.island, simulation.work.trace, simulation.shared, blocks
-    )
+        for program, operator in meeting.members:
+            blocks[program][operator] = max(meeting.blocks, blocks[program].get(operator, 0))
+    return blocks
 
 
 class _Meets(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -45,6 +46,7 @@ def matched(programs: Sequence[Trace], members: Members) -> list[Matched]:
     Calls of a group are matched in the order in which each rank issues them, as NCCL does; those of a batch each for itself.
     Raises TraceError, naming ranks and operators, where they do not agree.
     """
+    members = cache(members)
     calls: dict[_Group, dict[int, list[Call]]] = {}
     for rank, program in enumerate(programs):
         exchanges = [parse_exchanges(text) for text in program.exchanges]
