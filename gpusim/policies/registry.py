@@ -71,9 +71,9 @@ class Registry:
             return spec
         entry, given = self._named(kind, spec)
         values = bind(entry, given)
-        from gpusim.policies import forms  # numba, which what only lists policies does without
+        from gpusim.policies.build import build  # numba, which what only lists policies does without
 
-        return forms.build(entry, values)
+        return build(entry, values)
 
     def _named(self, kind: str, spec: Any) -> tuple[Entry, Mapping[str, object]]:
         if (entry := entry_of(spec)) is not None:
