@@ -96,7 +96,7 @@ def read(
 
 
 def read_requests(file: BinaryIO, path: str, hash_tokens: int = 512, wanted: int | None = None) -> ServerRequests:
-    """The requests of a file of either format, at most `wanted`; a prompt may be empty.  Raises TraceError with file:line."""
+    """The requests of a file of either format, at most `wanted`; a prompt may be empty, and so may an output.  Raises TraceError with file:line."""
     lines = _numbered(file)
     number, first = next(lines, (1, b""))
     if first.lstrip()[:1] == b"{":
@@ -122,10 +122,11 @@ def _check_budget(requests: ServerRequests, block: int, stride: int, budget: int
 
 
 def _check_prompts(requests: ServerRequests, clock: Clock, path: str) -> None:
-    """Refuse a prompt that no operator can compute, before anything is made of it."""
-    for prompt, line in zip(requests.prompt, requests.line, strict=True):
-        if prompt == 0:
-            raise TraceError("a prompt of 0 tokens", f"{path}:{line}", "take it out; `gpusim serve` counts it as rejected")
+    """Refuse a request without tokens, and a prompt that no operator can compute, before anything is made of it."""
+    for prompt, output, line in zip(requests.prompt, requests.output, requests.line, strict=True):
+        if prompt == 0 or output == 0:
+            what = "an output" if prompt else "a prompt"
+            raise TraceError(f"{what} of 0 tokens", f"{path}:{line}", "take it out; `gpusim serve` counts it as rejected")
         flops = clock.prefill(prompt, 0)[1]
         if flops > MAX_FLOPS:
             raise TraceError(f"computing a prompt of {prompt:,} tokens takes {flops:.2g} flops, which no kernel computes",
@@ -201,7 +202,7 @@ def _want(found: ServerRequests, adapter: Any, names: dict[str, int], where: str
 
 def _append(found: ServerRequests, at: int, prompt: Any, output: Any, path: str, line: int) -> None:
     where = f"{path}:{line}"
-    for what, tokens, least in (("a prompt", prompt, 0), ("an output", output, 1)):
+    for what, tokens, least in (("a prompt", prompt, 0), ("an output", output, 0)):
         if type(tokens) is not int or not least <= tokens <= _MAX_TOKENS:
             raise TraceError(f"{what} of {shown(tokens)} tokens", where, f"a number from {least} to {_MAX_TOKENS:,}")
     if found.arrival and at < found.arrival[-1]:

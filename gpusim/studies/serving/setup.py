@@ -191,9 +191,9 @@ class PreparedService:
         own = np.broadcast_to(own, len(requests.prompt))
         if self.lora is None and requests.adapter[own].any():
             raise GpusimError("requests want adapters, and the service has none", hint="lora=\"rank=16, max_loras=8\"")
-        longest = int((requests.prompt + requests.output)[own].max())
+        longest = max(int((requests.prompt + requests.output)[own].max()), 1)
         margin = 7 if spec.engine.startswith("sglang") else 1  # SGLang keeps the end of the longest sequence free of prompts
-        prompts = named._replace(output=np.ones_like(named.output))
+        prompts = named._replace(output=np.minimum(named.output, 1))
         engines = []
         for i, group in enumerate(self.groups):
             blocks, role = self.kind(i).blocks, self.role(i)
