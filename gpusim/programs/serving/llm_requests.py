@@ -96,9 +96,11 @@ def read(
 
 
 def read_requests(file: BinaryIO, path: str, hash_tokens: int = 512, wanted: int | None = None) -> ServerRequests:
-    """The requests of a file of either format, at most `wanted`; a prompt may be empty, and so may an output.  Raises TraceError with file:line."""
+    """The requests of a file of either format, at most `wanted`; prompts and outputs may be empty.  TraceError with file:line."""
     lines = _numbered(file)
-    number, first = next(lines, (1, b""))
+    number, first = next(lines, (0, b""))
+    if not number:
+        raise TraceError("there is no request", path, f"a CSV of {','.join(_CSV)}, or JSON lines of Mooncake")
     if first.lstrip()[:1] == b"{":
         return _mooncake(chain([(number, first)], lines), path, hash_tokens, wanted)
     return _azure(_columns(first, path, number), lines, path, wanted)
@@ -168,7 +170,8 @@ def _columns(first: bytes, path: str, number: int) -> list[int]:
     names = [name.strip().lower() for name in first.decode("utf-8-sig", "replace").split(",")]
     missing = [column for column in _CSV if column not in names]
     if missing:
-        raise TraceError(f"the column '{missing[0]}' is missing", f"{path}:{number}", "needed: " + ", ".join(_CSV))
+        said = f"the column '{missing[0]}' is missing"
+        raise TraceError(said, f"{path}:{number}", f"needed: {', '.join(_CSV)}; or JSON lines of Mooncake")
     return [names.index(column) for column in (*_CSV, _ADAPTER) if column in names]
 
 
