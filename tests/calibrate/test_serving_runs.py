@@ -85,9 +85,11 @@ def test_lengths_are_those_that_are_stated() -> None:
 
 
 def test_schedulers_are_the_nearest_versions() -> None:
-    assert [scheduler_of(f"vllm@{v}") for v in ("0.10.2", "0.12.0", "0.27")] == ["vllm@0.11", "vllm@0.11", "vllm@0.33"]
+    assert [scheduler_of(f"vllm@{v}", False) for v in ("0.10.2", "0.12.0", "0.27")] == ["vllm@0.11", "vllm@0.11", "vllm@0.33"]
     with pytest.raises(GpusimError, match="no scheduler of 'tgi'"):
-        scheduler_of("tgi@1.0")
+        scheduler_of("tgi@1.0", False)
+    assert scheduler_of("vllm@0.10.2", True) == "vllm@0.33"  # with async scheduling, which 0.11 has off
+    assert scheduler_of("sglang@0.5.1", True) == "sglang@0.5"
 
 
 def test_a_model_that_does_not_fit_is_told() -> None:

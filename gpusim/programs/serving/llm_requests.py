@@ -96,7 +96,7 @@ def read(
 
 
 def read_requests(file: BinaryIO, path: str, hash_tokens: int = 512, wanted: int | None = None) -> ServerRequests:
-    """The requests of a file of either format, at most `wanted`; prompts and outputs may be empty.  TraceError with file:line."""
+    """The requests of a file of either format, at most `wanted`; prompts and outputs may be empty.  TraceError, file:line."""
     lines = _numbered(file)
     number, first = next(lines, (0, b""))
     if not number:
