@@ -77,6 +77,14 @@ def test_two_clients_begin_together() -> None:
     assert found.steps == 8
 
 
+def test_a_step_with_a_prompt_takes_its_launches_where_it_is_in_no_graph() -> None:
+    """300 ms, and 0.2732 ms of the CPU before them; steps that decode are in graphs, and keep their time."""
+    of = replace(run(), set=replace(run().set, prompt_graphs=False))
+    plain, launched = simulated(of, NOWHERE), simulated(of, NOWHERE, 3e8)
+    assert launched.ttft == pytest.approx(300.2732) and plain.ttft < 100
+    assert launched.tpot == pytest.approx(plain.tpot)
+
+
 def test_lengths_are_those_that_are_stated() -> None:
     of = replace(run(prompt=1000, output=100, at_once=50), set=replace(run().set, shortest=0.8, clients=10))
     prompt, output = lengths(of)
