@@ -93,7 +93,7 @@ class Served:
         return np.where(self.finished, self.last - self.arrival, np.nan)
 
     def queued_ns(self) -> F64:
-        """float64[n]: from the arrival to the first step that computes something of it; NaN without one."""
+        """float64[n]: from the arrival until the engine composes the first step that has some of it; NaN without one."""
         return np.where(self.admitted < NEVER, self.admitted - self.arrival, np.nan)
 
     def meets(self, slo: Objective) -> npt.NDArray[np.bool_]:

@@ -77,6 +77,14 @@ def test_two_clients_begin_together() -> None:
     assert found.steps == 8
 
 
+def test_a_step_with_a_prompt_takes_its_launches_where_it_is_in_no_graph() -> None:
+    """300 ms, and 0.2732 ms of the CPU before them; steps that decode are in graphs, and keep their time."""
+    of = replace(run(), set=replace(run().set, prompt_graphs=False))
+    plain, launched = simulated(of, NOWHERE), simulated(of, NOWHERE, 3e8)
+    assert launched.ttft == pytest.approx(300.2732) and plain.ttft < 100
+    assert launched.tpot == pytest.approx(plain.tpot)
+
+
 def test_lengths_are_those_that_are_stated() -> None:
     of = replace(run(prompt=1000, output=100, at_once=50), set=replace(run().set, shortest=0.8, clients=10))
     prompt, output = lengths(of)
@@ -85,9 +93,11 @@ def test_lengths_are_those_that_are_stated() -> None:
 
 
 def test_schedulers_are_the_nearest_versions() -> None:
-    assert [scheduler_of(f"vllm@{v}") for v in ("0.10.2", "0.12.0", "0.27")] == ["vllm@0.11", "vllm@0.11", "vllm@0.33"]
+    assert [scheduler_of(f"vllm@{v}", False) for v in ("0.10.2", "0.12.0", "0.27")] == ["vllm@0.11", "vllm@0.11", "vllm@0.33"]
     with pytest.raises(GpusimError, match="no scheduler of 'tgi'"):
-        scheduler_of("tgi@1.0")
+        scheduler_of("tgi@1.0", False)
+    assert scheduler_of("vllm@0.10.2", True) == "vllm@0.33"  # with async scheduling, which 0.11 has off
+    assert scheduler_of("sglang@0.5.1", True) == "sglang@0.5"
 
 
 def test_a_model_that_does_not_fit_is_told() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from gpusim.base.errors import GpusimError
 from gpusim.machine import catalogue
-from gpusim.machine.serving.build import operator_model, step_times
+from gpusim.machine.serving.build import Exchanges, operator_model, step_times
 from gpusim.machine.serving.engines import costs
 from gpusim.machine.serving.grids import grid
 from gpusim.machine.serving.operators import OperatorModel, kin
@@ -85,9 +85,23 @@ def test_versions(folder: Path) -> None:
 
 
 def test_all_reduces_are_the_median_of_versions_in_graphs(folder: Path) -> None:
-    found = h100(folder).all_reduce(2, np.array([1024.0, 2**20, 2**21]))
+    """The tables count elements of two bytes."""
+    found = h100(folder).all_reduce(2, np.array([2048.0, 2**21, 2**22]))
     assert found == pytest.approx([1.5e3 * (4 + 2**-10), 1.5e3 * 5, 2 * 1.5e3 * 5])
     assert h100(folder).all_reduce(4, np.array([1024.0])) is None
+
+
+@pytest.mark.parametrize("machine", ["dgx-a100", "hgx-h100", "hgx-h200", "hgx-b200"])
+def test_measured_all_reduces_of_many_bytes_take_as_long_as_nccl_on_the_links(machine: str) -> None:
+    """Engines leave large messages to NCCL: half or twice the size would be 50 or 100 % off."""
+    if installed() is None:
+        pytest.skip("aiconfigurator-core is not installed")
+    links, size = build.load(machine), np.array([2.0**28])
+    for ways in (2, 4, 8):
+        operators = operator_model(links.profile(links.gpus[0]), "vllm", "", installed())
+        measured = operators.all_reduce(ways, size)
+        assert measured is not None
+        assert Exchanges(OperatorModel(operators.machine), ways, links, ()).ns(size) == pytest.approx(measured, rel=0.15)
 
 
 def test_keys_of_fewer_requests_with_more_heads_are_the_same_work(folder: Path) -> None:

@@ -119,13 +119,14 @@ def test_a_client_that_goes_away_leaves_its_row_to_the_batch() -> None:
 
 @pytest.mark.oracle
 @pytest.mark.slow
+@pytest.mark.parametrize("mixed", [False, True])
 @pytest.mark.parametrize("ahead", [False, True])
-def test_each_step_is_that_of_sglangs_scheduler(ahead: bool) -> None:
-    file = SAMPLES / f"sglang-0.5.23-{'overlap-' * ahead}scheduler.json.xz"
+def test_each_step_is_that_of_sglangs_scheduler(ahead: bool, mixed: bool) -> None:
+    file = SAMPLES / f"sglang-0.5.23-{'mixed-' * mixed}{'overlap-' * ahead}scheduler.json.xz"
     kept = json.loads(lzma.decompress(file.read_bytes()))["cases"]
     assert len(kept) == 2 * len(real_sglang_steps.FAMILIES)
     for recorded in kept:
-        c = real_sglang_steps.case(recorded["seed"], recorded["family"], ahead)
+        c = real_sglang_steps.case(recorded["seed"], recorded["family"], ahead, mixed)
         told, _ = real_sglang_steps.play(c, [real_sglang_steps.SimulatedSglang(c)])
         assert json.loads(json.dumps(told)) == recorded["steps"], (recorded["family"], recorded["seed"])
 
@@ -157,6 +158,21 @@ def test_sglang_prefills_first_and_keeps_a_chunk() -> None:
     assert step(run) == [(0, 1, 11)]
     assert ended(run) == [0]
     assert run.step.word[t.FREE] == run.step.word[t.BLOCKS]
+
+
+def test_with_mixed_chunks_running_requests_make_a_token_in_the_step_of_a_prefill() -> None:
+    """The chunk of the second request is 15 tokens beside one of the first: 16 tokens a step."""
+    run = start("sglang@0.5(disable_overlap_schedule=1,enable_mixed_chunk=1)", [10, 30], [4, 2], limits={"max_tokens": 16})
+    for r in range(2):
+        run.arrive(r)
+    assert step(run) == [(0, 10, 0), (1, 6, 0)]
+    run.over()
+    assert step(run) == [(1, 15, 6), (0, 1, 10)]
+    run.over()
+    assert step(run) == [(1, 9, 21), (0, 1, 11)]
+    run.over()
+    assert step(run) == [(1, 1, 30), (0, 1, 12)]  # the prompt's row is first in the batch
+    assert ended(run) == [1, 0]
 
 
 def test_sglang_without_chunks_computes_a_long_prompt_whole_and_alone() -> None:
@@ -231,6 +247,7 @@ def test_lpm_lets_one_of_those_that_begin_alike_go_first() -> None:
         ("vllm(num_speculative_tokens=3)", {}, "policy 'vllm' does not model speculation"),
         ("vllm(sliding_window=4096)", {}, "does not model attention within a window"),
         ("sglang", {"block_size": 64, "max_tokens": 32}, "is less than a page"),
+        ("sglang(enable_mixed_chunk=1)", {"max_tokens": 8}, "a chunk of 8 tokens has no room beside those of 8 running"),
         ("static", {"blocks": 5, "block_size": 16}, "needs 7 KV blocks"),
         ("dynamic_batching(preferred_batch_size=16)", {}, "a batch of 16 is preferred"),
         ("dynamic_batching(preferred_batch_size=4;8)", {}, "is '4;8'"),
@@ -255,7 +272,7 @@ SPECS = [
     "sglang@0.5", "sglang@0.5(schedule_policy=lpm)", "sglang@0.5(schedule_policy=lof,radix_eviction_policy=slru)",
     "sglang@0.5(enable_radix_cache=0)", "sglang@0.5(ignore_eos=1,radix_eviction_policy=tlru,tlru_threshold=50)",
     "sglang@0.5(match_all_waiting=1,radix_eviction_policy=priority)", "sglang@0.5(schedule_conservativeness=0.3)",
-    "sglang@0.5(max_new_tokens=90,schedule_conservativeness=0.1)", SGLANG,
+    "sglang@0.5(max_new_tokens=90,schedule_conservativeness=0.1)", SGLANG, "sglang@0.5(enable_mixed_chunk=1)",
 ]  # fmt: skip
 
 

@@ -20,7 +20,7 @@ import v0_cases
 
 from gpusim.base.errors import PolicyError
 from gpusim.policies.registry import get
-from gpusim.policies.schedule.parts import chunk_policies, offload, radix, radix_tables
+from gpusim.policies.schedule.parts import chunk_policies, offload_tables, radix, radix_tables
 from gpusim.policies.schedule.parts.running import EngineLimits, request_table
 
 pytestmark = pytest.mark.oracle
@@ -48,7 +48,7 @@ def test_every_policy_is_recorded() -> None:
         (p, u) for p in radix_tables.POLICIES for u in (True, False) if u or p != "tlru"
     }
     assert {c["policy"] for c in CHUNKS["cases"]} == set(chunk_policies.CHUNK_POLICIES)
-    assert {c["name"] for _, c in OFFLOAD} == set(offload.MANAGERS)
+    assert {c["name"] for _, c in OFFLOAD} == set(offload_tables.MANAGERS)
 
 
 @pytest.mark.parametrize("case", RADIX["cases"], ids=named)
@@ -140,7 +140,7 @@ def test_a_locked_path_is_not_evicted() -> None:
     [
         (lambda: radix_tables.radix_tree(4, policy="lur"), "no radix eviction policy 'lur'"),
         (lambda: radix_tables.radix_tree(4, policy="tlru", unified=False), "keeps no lengths of branches"),
-        (lambda: offload.offload_manager(4, "arc"), "no offload manager 'arc'"),
+        (lambda: offload_tables.offload_manager(4, "arc"), "no offload manager 'arc'"),
         (lambda: chunk_policies.chunk_cache(4, "arc"), "no policy 'arc' of LMCache"),
         (lambda: get("schedule", "vllm@0.9(preemption_mode=swap)"), "needs blocks in the host's memory"),
         (lambda: get("schedule", "vllm@0.9(preemption_mode=swap,num_cpu_blocks=4,policy=priority)"), "higher priority"),

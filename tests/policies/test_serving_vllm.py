@@ -261,7 +261,7 @@ def test_limits_with_which_the_engine_would_not_start_are_refused(limits: dict[s
     ("columns", "said"),
     [
         (([5, 3], [1, 1], [1, 1]), "request 1 arrives at 3 ns, before request 0 at 5 ns"),
-        (([0, 0], [1, 1], [1, 0]), "request 1 has an output of 0 tokens"),
+        (([0, 0], [1, 1], [1, -1]), "request 1 has an output of -1 tokens"),
         (([0, 0], [1], [1, 1]), "there are 2 arrivals, and 1 values of prompt"),
     ],
 )

@@ -209,18 +209,28 @@ def test_a_rejection_tells_the_longest_sequence(words: tuple[Any, ...], told: st
     assert f"1 request was rejected: the prompt leaves no room for an output within the longest sequence ({told}" in done.stdout
 
 
-EMPTY = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,374,4\n"
-EMPTY += "2023-11-16 18:15:47,0,9\n2023-11-16 18:15:48,80,5\n"
+EMPTY = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,374,4\n2023-11-16 18:15:47,0,9\n"
+EMPTY += "2023-11-16 18:15:48,90,0\n2023-11-16 18:15:48,80,5\n"
 
 
-@pytest.mark.parametrize("engine", ["vllm@0.33", "vllm@0.9", "sglang@0.5", "static"])
-def test_an_empty_prompt_of_a_file_is_rejected_and_counted(tmp_path: Path, engine: str) -> None:
+@pytest.mark.parametrize(
+    ("engine", "no_output"),
+    [
+        ("vllm@0.33", "it asks for an output of no token"),  # SamplingParams: max_tokens must be at least 1
+        ("vllm@0.9", "it asks for an output of no token"),
+        ("sglang@0.5", ""),  # SamplingParams: max_new_tokens must be at least 0
+        ("static", "it asks for an output of no token"),
+    ],
+)
+def test_an_empty_prompt_and_an_empty_output_of_a_file_are_rejected_as_the_engine_does(
+    tmp_path: Path, engine: str, no_output: str
+) -> None:
     file = tmp_path / "requests.csv"
     file.write_text(EMPTY, encoding="utf-8")
     found = serve("llama-8b", "h100-sxm-80gb", str(file), engine=engine)
     numbers, served = found.metrics(), found.served
-    assert (numbers["finished"], numbers["rejected"]) == (2, 1)
-    assert [served.reasons[why] for why in served.refused] == ["", "the prompt is empty", ""]
+    assert (numbers["finished"], numbers["rejected"]) == ((2, 2) if no_output else (3, 1))
+    assert [served.reasons[why] for why in served.refused] == ["", "the prompt is empty", no_output, ""]
 
 
 def test_an_empty_prompt_with_tiers_below_is_rejected(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gpusim.policies.schedule.parts import offload
+from gpusim.policies.schedule.parts import offload, offload_tables
 
 Answer = tuple[int, ...]
 
@@ -29,11 +29,11 @@ class SimulatedManager:
     """This project's."""
 
     def __init__(self, name: str, chunks: int, threshold: int, tracked: int) -> None:
-        self.table = offload.offload_manager(chunks, name)
-        self.counts = offload.store_counts(threshold, tracked)
+        self.table = offload_tables.offload_manager(chunks, name)
+        self.counts = offload_tables.store_counts(threshold, tracked)
 
     def begin(self, keys: list[int]) -> Any:
-        return np.array(keys, np.int64), offload.request_memory(len(keys))
+        return np.array(keys, np.int64), offload_tables.request_memory(len(keys))
 
     def lookup(self, request: Any, first: int, end: int) -> Answer:
         return offload.offload_lookup(self.table, request[0], first, end)

@@ -15,7 +15,7 @@ from typing import Any
 import offload_cases
 import real_classes
 
-from gpusim.policies.schedule.parts.offload import MANAGERS
+from gpusim.policies.schedule.parts.offload_tables import MANAGERS
 
 SAMPLE, OPERATIONS = (901, 902, 903), 150
 

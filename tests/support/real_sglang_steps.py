@@ -1,9 +1,9 @@
 """SGLang's own scheduler (0.5.23, on CPU torch) beside this project's, step by step; in a process of its own.
 
     python -m real_sglang_steps FIRST_SEED SEEDS    compare in all families; prints the counts
-    python -m real_sglang_steps ahead FIRST_SEED SEEDS
+    python -m real_sglang_steps ahead FIRST_SEED SEEDS    the overlap schedule; mixed, mixed_ahead: with mixed chunks
     python -m real_sglang_steps speed FIRST_SEED SEEDS    steps in a CPU second of both sides, output off, both schedules
-    python -m real_sglang_steps record FILE         write the recorded sample; record_ahead: of the overlap schedule
+    python -m real_sglang_steps record FILE         write the recorded sample; record_ahead, record_mixed, record_mixed_ahead
 
 Real are `Scheduler.get_next_batch_to_run` and what it calls, SchedulePolicy, PrefillAdder, ScheduleBatch, Req,
 NewTokenRatioTracker, the pools of requests and of tokens (pages of one token) and UnifiedRadixCache.  A forward pass is a token
@@ -54,10 +54,11 @@ class SglangCase:
     ignore_eos: bool
     requests: list[tuple[int, list[int], int]] = field(default_factory=list)
     ahead: bool = False  # the overlap schedule
+    mixed: bool = False  # chunks are mixed
     asked: int = 0  # tokens that requests ask for, of which a token may end them before; 0: as many as they make
 
 
-def case(seed: int, family: str, ahead: bool = False) -> SglangCase:
+def case(seed: int, family: str, ahead: bool = False, mixed: bool = False) -> SglangCase:
     """One case of a family; the same for the same seed."""
     draw = random.Random(f"{family} {seed}")
     longest = draw.choice((32, 64, 160))
@@ -79,6 +80,8 @@ def case(seed: int, family: str, ahead: bool = False) -> SglangCase:
         shared = draw.randrange(size + 1) if draw.random() < (0.8 if "prefix" in family else 0.3) else 0
         prompt = draw.choice(stems)[:shared] + [100 + 100 * i + k % 100 for k in range(size - shared)]
         c.requests.append((step, prompt, draw.randrange(1, longest - size - 8)))
+    if mixed:  # a chunk has room beside the tokens of all running requests
+        c.mixed, c.chunk = True, max(c.chunk, 32)
     if ahead:
         c.ahead, c.asked = True, 0 if c.ignore_eos else draw.choice((0, 0, 20, 100))
     return c
@@ -110,7 +113,8 @@ class SimulatedSglang:
         spec = (
             f"sglang@0.5(schedule_policy={c.order},schedule_conservativeness={c.conservative},"
             f"chunked_prefill={int(c.chunk > 0)},max_prefill_tokens={c.prefill},"
-            f"ignore_eos={int(c.ignore_eos)},disable_overlap_schedule={int(not c.ahead)},max_new_tokens={c.asked})"
+            f"ignore_eos={int(c.ignore_eos)},disable_overlap_schedule={int(not c.ahead)},max_new_tokens={c.asked},"
+            f"enable_mixed_chunk={int(c.mixed)})"
         )
         limits = EngineLimits(c.tokens, 1, c.seqs, c.chunk or 10**6, c.longest + 8)
         self.run = get("schedule", spec).start(table, limits)
@@ -211,7 +215,9 @@ def load() -> Any:
     import sglang.srt.sampling.sampling_params as sampling  # type: ignore[import-not-found]
 
     pools.TorchMemorySaverAdapter = SimpleNamespace(create=lambda **_: SimpleNamespace(region=lambda *_: nullcontext()))
-    batch.ForwardMode = scheduler.ForwardMode = SimpleNamespace(EXTEND=_Mode(True), DECODE=_Mode(False))
+    batch.ForwardMode = scheduler.ForwardMode = SimpleNamespace(
+        EXTEND=_Mode(True), DECODE=_Mode(False), MIXED=_Mode(True),
+    )  # fmt: skip
     batch.num_beam_member_rows, batch.beam_retraction_order = lambda _: 0, lambda order, _: order
     batch.ScheduleBatch.__bool__ = batch.Req.__bool__ = lambda _: True  # which inert parents take away
     policy.mamba_prefill_chunk_grid = lambda: 1
@@ -257,7 +263,7 @@ class RealSglang:
         same = SimpleNamespace(is_none=lambda: True)
         given = {
             "chunked_req": None, "enable_hisparse": False, "dllm_config": None, "waiting_queue": [], "spec_algorithm": same,
-            "running_batch": m.batch.ScheduleBatch(reqs=[], batch_is_full=False), "last_batch": None, "is_mixed_chunk": False,
+            "running_batch": m.batch.ScheduleBatch(reqs=[], batch_is_full=False), "last_batch": None, "is_mixed_chunk": c.mixed,
             "policy": m.policy.SchedulePolicy(c.order, self.tree, False, False, False), "max_prefill_bs": 0,
             "new_token_ratio_tracker": m.ratio.NewTokenRatioTracker.from_config(), "max_prefill_tokens": c.prefill,
             "chunked_prefill_size": c.chunk or None, "page_size": 1, "tree_cache": self.tree, "max_running_requests": c.seqs,
@@ -300,7 +306,11 @@ class RealSglang:
         scheduler.running_batch, batch = plan.running_batch, plan.batch_to_run
         computed = self._rows(batch) if batch else []
         if batch:
-            scheduler.result_queue.append((SimpleNamespace(reqs=list(batch.reqs), forward_mode=batch.forward_mode), computed))
+            sent = SimpleNamespace(
+                reqs=list(batch.reqs), prefills=batch.forward_mode.is_extend(),
+                decoding=len(batch.decoding_reqs or ()) if batch.forward_mode is self.m.batch.ForwardMode.MIXED else 0,
+            )  # fmt: skip
+            scheduler.result_queue.append((sent, computed))
         if (batch and not self.case.ahead) or (self.case.ahead and scheduler.last_batch):
             self._over(*scheduler.result_queue.popleft())
         elif not batch and not scheduler.waiting_queue and scheduler.running_batch.is_empty():
@@ -312,17 +322,20 @@ class RealSglang:
 
     def _rows(self, batch: Any) -> list[tuple[int, int, int]]:
         """(request, tokens, tokens before) of each row of a step that begins."""
-        if batch.forward_mode == self.m.batch.ForwardMode.EXTEND:
-            return [(int(req.rid), req.extend_len, req.prefix_len) for req in batch.reqs]
+        if batch.forward_mode.is_extend():
+            mixed = batch.forward_mode is self.m.batch.ForwardMode.MIXED
+            prompts = len(batch.reqs) - (len(batch.decoding_reqs) if mixed else 0)
+            rows = [(int(req.rid), req.extend_len, req.prefix_len) for req in batch.reqs[:prompts]]
+            return rows + [(int(req.rid), 1, req.extend_end - 1) for req in batch.reqs[prompts:]]
         return [(int(req.rid), 1, req.kv.kv_committed_len - 1) for req in batch.reqs]
 
     def _over(self, batch: Any, rows: list[tuple[int, int, int]]) -> None:
         """Requests of the step make a token, as the real code has it when it processes a result."""
-        prefills = batch.forward_mode == self.m.batch.ForwardMode.EXTEND
-        for req, _ in zip(batch.reqs, rows, strict=True):
+        for i, (req, _) in enumerate(zip(batch.reqs, rows, strict=True)):
+            prefills = batch.prefills and i < len(rows) - batch.decoding
             if req.is_retracted or req.finished():
                 continue
-            if prefills and req.inflight_middle_chunks > 0:
+            if batch.prefills and req.inflight_middle_chunks > 0:
                 req.inflight_middle_chunks -= 1
                 continue
             req.output_ids.append(token(int(req.rid), len(req.output_ids)))
@@ -353,29 +366,32 @@ def play(c: SglangCase, sides: list[Any]) -> tuple[list[tuple[Any, ...]], str]:
     return told, ""
 
 
-def record(file: str, ahead: bool = False) -> None:
+def record(file: str, ahead: bool = False, mixed: bool = False) -> None:
     """The real scheduler's steps of a sample."""
     modules, kept = load(), []
     for family in FAMILIES:
         for seed in SAMPLE:
-            c = case(seed, family, ahead)
+            c = case(seed, family, ahead, mixed)
             kept.append({"family": family, "seed": seed, "steps": play(c, [RealSglang(modules, c)])[0]})
     text = json.dumps({"of": RELEASE, "cases": kept}, separators=(",", ":"))
     Path(file).write_bytes(lzma.compress(text.encode(), preset=9))
 
 
-def compare(first: int, seeds: int, ahead: bool = False) -> Counter[str]:
+def compare(first: int, seeds: int, ahead: bool = False, mixed: bool = False) -> Counter[str]:
     """Steps by family, and differences; a case ends at its first."""
     counts, modules = Counter[str](), load()
     for family in FAMILIES:
         for seed in range(first, first + seeds):
-            c = case(seed, family, ahead)
+            c = case(seed, family, ahead, mixed)
             sides = [SimulatedSglang(c), RealSglang(modules, c)]
             told, differs = play(c, sides)
             if differs:
                 counts["differences"] += 1
                 print("differs", family, seed, differs, flush=True)
             counts["steps"] += len(told)
+            counts["steps with prompts and tokens"] += sum(
+                any(n == 1 and before for _, n, before in rows) and any(n > 1 for _, n, _ in rows) for rows, *_ in told
+            )
             counts["rows of requests that have ended"] += sum(
                 len({r for r, *_ in rows} & set(gone)) for rows, _, gone, *_ in told if ahead
             )
@@ -405,11 +421,11 @@ def speed(first: int, seeds: int) -> None:
 if __name__ == "__main__":
     what, *others = sys.argv[1:]
     if what.startswith("record"):
-        record(*others, ahead=what == "record_ahead")
+        record(*others, ahead="ahead" in what, mixed="mixed" in what)
         sys.exit()
     if what == "speed":
         speed(*map(int, others))
         sys.exit()
-    seeds = others if what == "ahead" else sys.argv[1:]
-    for name, many in sorted(compare(*map(int, seeds), ahead=what == "ahead").items()):
+    seeds = others if others[1:] else sys.argv[1:]
+    for name, many in sorted(compare(*map(int, seeds), ahead="ahead" in what, mixed="mixed" in what).items()):
         print(f"{many:>9} {name}")

@@ -29,6 +29,8 @@ def main() -> None:
     parser.add_argument("what", choices=["operators", "intervals", "score", "transfers", "splitwise", "page"])
     parser.add_argument("--held-out", action="store_true", help="the half that was drawn by name, scored once at the end")
     parser.add_argument("--only", default="", help="runs whose name contains this")
+    parser.add_argument("--launching", type=float, default=0.0, metavar="MS", help="score: a step without CUDA graphs takes so "
+                        "long at least, in sets without graphs of prompts; nothing is kept")  # fmt: skip
     parser.add_argument("--tables", type=Path, help="systems/data of aiconfigurator, when not that of the installed package")
     parser.add_argument("--vidur", type=Path, help="a folder of Vidur's tables, which `operators` scores too")
     parser.add_argument("--runs", type=Path, help="the folder of SplitwiseSim's runs")
@@ -44,7 +46,7 @@ def main() -> None:
     elif asked.what == "operators":
         operators.write(operators.score(_folder(asked.tables), asked.vidur))
     else:
-        _score(_folder(asked.tables), asked.held_out, asked.only)
+        _score(_folder(asked.tables), asked.held_out, asked.only, 1e6 * asked.launching)
 
 
 def _folder(given: Path | None) -> Path:
@@ -54,14 +56,15 @@ def _folder(given: Path | None) -> Path:
     return folder
 
 
-def _score(folder: Path, held_out: bool, only: str) -> None:
+def _score(folder: Path, held_out: bool, only: str, launching: float) -> None:
     chosen = [run for run in shipped().runs() if run.held_out == held_out and only in run.name]
     print(RUN_HEAD, flush=True)
     scored = []
-    for one in runs.score(chosen, lambda run: simulated(run, folder)):
+    for one in runs.score(chosen, lambda run: simulated(run, folder, launching)):
         scored.append(one)
         print(run_row(one), flush=True)
-    runs.write(scored)
+    if not launching:
+        runs.write(scored)
     print(f"\n{summary(scored)}")
 
 

@@ -31,6 +31,8 @@ class PublishedRuns:
     clients    requests of a run for each that is there at once; a client sends the next when one is answered
     budget     most tokens of a step; 0: the engine's default, which the source does not name
     seats      most requests that run; 0: as many as there are at once
+    overlap    the CPU works while the GPU computes: SGLang's overlap schedule, vLLM's async scheduling
+    prompt_graphs  whether steps with prompts are in CUDA graphs, as the engine has them by default
     """
 
     name: str
@@ -45,6 +47,7 @@ class PublishedRuns:
     budget: Annotated[StrictInt, Field(ge=0)]
     seats: Annotated[StrictInt, Field(ge=0)]
     overlap: bool
+    prompt_graphs: bool = True
     prefix_caching: bool
     flags_stated: bool
     """Whether the source states how the engine was started."""

@@ -6,7 +6,7 @@ there when the step ends that answered its last one; what the network and the en
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from gpusim.calibrate.serving.cases import PublishedRun
 from gpusim.engine.serving.modelled import ModelledCost
 from gpusim.engine.serving.run import Engine, ServiceRun
 from gpusim.machine.profile import Profile
+from gpusim.machine.serving import step
 from gpusim.machine.serving.build import ServedStepTimes, step_times
 from gpusim.machine.topology import build
 from gpusim.policies.registry import get
@@ -56,9 +57,14 @@ class SimulatedRun:
     high: float
 
 
-def simulated(run: PublishedRun, folder: Path) -> SimulatedRun:
-    """The run on aiconfigurator's tables in `folder`.  Raises GpusimError where the model does not fit."""
+def simulated(run: PublishedRun, folder: Path, launching: float = 0.0) -> SimulatedRun:
+    """The run on aiconfigurator's tables in `folder`.  Raises GpusimError where the model does not fit.
+
+    launching  ns that a step takes at least which is in no CUDA graph, where the engine has none of steps with prompts
+    """
     times, limits, scheduler = prepared(run, folder)
+    if not run.set.prompt_graphs:
+        times = replace(times, table=step.launched(times.table, launching))
     prompt, output = lengths(run)
     requests = request_table(np.zeros(len(prompt), np.int64), prompt, output)
     caching = f"{_CACHING[scheduler.split('@')[0]]}={int(run.set.prefix_caching)}"
@@ -89,7 +95,7 @@ def prepared(run: PublishedRun, folder: Path) -> tuple[ServedStepTimes, EngineLi
         overlap=of.overlap, folder=folder,
     )  # fmt: skip
     free = USED * float(machine.memory.capacity.value) - model.weight_bytes(run.ways)
-    scheduler = scheduler_of(of.engine)
+    scheduler = scheduler_of(of.engine, of.overlap)
     block = BLOCK[scheduler.split("@")[0]]
     blocks = int(free // (block * model.token_bytes(run.ways)))
     if blocks < 2:
@@ -98,12 +104,17 @@ def prepared(run: PublishedRun, folder: Path) -> tuple[ServedStepTimes, EngineLi
     return times, EngineLimits(blocks, block, seats, of.budget or BUDGET, most), scheduler
 
 
-def scheduler_of(engine: str) -> str:
-    """The modelled scheduler that is nearest to an engine: "vllm@0.10.2" -> "vllm@0.11"."""
+def scheduler_of(engine: str, ahead: bool) -> str:
+    """The modelled scheduler that is nearest to an engine: "vllm@0.10.2" -> "vllm@0.11".
+
+    ahead  it composes a step while the one before is computed, which 0.33 does here of the schedulers of vLLM
+    """
     name, _, version = engine.partition("@")
     known = {"vllm": ((0, 11), (0, 33)), "sglang": ((0, 5),)}
     if name not in known:
         raise GpusimError(f"there is no scheduler of '{name}'")
+    if name == "vllm" and ahead:
+        return "vllm@0.33"
     asked = tuple(int(part) for part in version.split(".")[:2])
     nearest = min(known[name], key=lambda v: abs(v[1] - asked[1]))
     return f"{name}@{nearest[0]}.{nearest[1]}"

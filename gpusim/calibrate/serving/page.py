@@ -43,27 +43,41 @@ RUNS = """## Whole runs
 
 400 runs that others published, with engine, version, model, GPUs, lengths and requests at once:
 `gpusim/calibrate/data/serving_published.yaml`. Half of them, drawn by the hash of their names before any was simulated, was
-held out and scored once, after the code was done. No number is fitted to a run.
+held out and scored once, after the code was done, and once more after two defects were mended (below). No number is fitted to a
+run.
 
 * **How a run is simulated.** Clients as many as requests at once; each sends its next request when its last one is answered.
-  The scheduler is the nearest version that is modelled, with the KV blocks that fit into 90 % of the memory beside the
-  weights. Lengths are drawn as the source says.
-* **What is compared.** The sources do not say whether times are means or medians. On the visible half means agree, medians
-  do not: simulated means of TTFT of Llama 70B on H100s are 15 % off in the median and simulated medians 38 %; the difference
-  is the first requests, which come all at once. TTFT and TPOT are therefore means. p99 and tokens of output in a second are
-  simulated, without a published number beside them.
-* **Options stated.** Of the runs of InferenceMAX all options of the engine are published. Of the others none are, and those
-  of Llama 8B cannot be what their names say: with 112 clients, prompts of 1,000 and outputs of 100 tokens, 11 prompts come
-  with each decoding step, and computing them alone takes longer than the published TPOT. They are shown, and not counted.
+  The scheduler is the nearest version that is modelled; with async scheduling, which all runs of InferenceMAX had, that of vLLM
+  0.33. It has the KV blocks that fit into 90 % of the memory beside the weights. Lengths are drawn as the source says.
+* **What is compared.** The sources do not say whether times are means or medians. On the visible half means agree, medians do
+  not: simulated means of TTFT of Llama 70B on H100s are 3 % off in the median and simulated medians 40 %; the difference is the
+  first requests, which come all at once. TTFT and TPOT are therefore means. p99 and tokens of output in a second are simulated,
+  without a published number beside them.
+* **Options stated.** Of the runs of InferenceMAX all options of the engine are published. Of the others none are, and those of
+  Llama 8B cannot be what their names say: with 112 clients, prompts of 1,000 and outputs of 100 tokens, 11 prompts come with
+  each decoding step, and computing them alone takes longer than the published TPOT. They are shown, and not counted.
 
-What the visible half shows: on H100s and H200s the tables carry whole runs. On B200s the published engine fuses all-reduces
-with norms and captures graphs of decode steps only, which the tables do not have, and its TTFT is longer than its kernels
-explain: with prompts of 1,024 tokens by 39 to 43 ms in the median of 4 or 8 requests at once, by 64 to 75 ms of 16 to 64, and
-as much on one GPU (42 ms) as on two (39) or eight (70), where a prompt's kernels take a fraction of the time. On two to eight
-H100s and H200s the same difference is -16 to +2 ms. So it is time beside the kernels, in each step with a prompt; what it is
-the source does not say. With 32 requests of 8,192 tokens on two H100s the published TTFT is that of an engine without room for
-them all; the simulated one has room. All-reduces of one version on eight H200s took twice as long as in
-any other, which runs do not show: the median of versions counts since then.
+What the visible half shows: on H100s and H200s the tables carry whole runs. With 32 requests of 8,192 tokens on two H100s the
+published TTFT is that of an engine without room for them all; the simulated one has room. All-reduces of one version on eight
+H200s took twice as long as in any other, which runs do not show: the median of versions counts since then.
+
+**Two defects** were found by reading the sources of the rows. The tables count all-reduces in elements, for vLLM and SGLang too
+(`collector/network/collect_all_reduce.py` of aiconfigurator); they had been read as bytes, so that each took as long as one of
+twice its size. At 256 MiB NCCL's times on the machine's links, which know nothing of the tables, are within 15 % of them since
+(two, four and eight A100, H100, H200, B200; within 4 % on eight). And the runs of InferenceMAX had async scheduling
+(`async-scheduling: true`), under which a first token comes a step later. Before, TTFT of the held-out runs with options stated
+was 15.5 % (H100), 8.7 % (H200) and 27.6 % (B200) off.
+
+**On B200s** prompts of 1,024 tokens take longer than their kernels: TTFT is 25 ms above the simulated one on one GPU, 60 to 100
+ms on eight, where those kernels take a fraction of the time; on H100s and H200s that differs by a few ms. Only there the engine
+was started with `cudagraph_mode: FULL_DECODE_ONLY` and `splitting_ops: []`: a step with a prompt is launched kernel by kernel
+from one flat graph, which Python walks through twice as slowly as through one in pieces ([vLLM
+20050](https://github.com/vllm-project/vllm/pull/20050)). [vLLM 20059](https://github.com/vllm-project/vllm/pull/20059) has a
+profile of it: 56 ms, and 5 ms before the first kernel; model and CPU are not named there (its benchmarks are of Qwen2.5 7B, of
+28 layers). For 80 layers on the CPUs of these hosts no number is published, so simulated steps have the launches of their
+kernels alone. One row says it: with 94 ms for each step with a prompt `llama-70b-hgx-b200-1024-1024-c4-tp8` comes out, and then
+TTFT of the visible runs is 11.5 % off and of the held-out ones 15.2 % (`score --launching 94 --only b200`). What is left are
+prompts of 8,192 tokens, 10 to 20 % too fast.
 """
 
 

@@ -161,6 +161,8 @@ def _show(found: ServingAnswer) -> None:
         typer.echo(_sentence(other, told))
     for tier in found.tiers:
         typer.echo(f"{tier['tier']}: {tier['stored']:,} chunks stored, {tier['loaded']:,} loaded, {tier['evicted']:,} evicted")
+    if found.tiers and not any(tier["stored"] for tier in found.tiers):
+        typer.echo("Tiers keep what prompts have in common: recorded hashes, or those of chats(...) and drawn(prefix=...).")
 
 
 def _sentence(found: ServingAnswer, numbers: dict[str, float]) -> str:

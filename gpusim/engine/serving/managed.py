@@ -23,7 +23,7 @@ from gpusim.policies.schedule.parts import chunk_tables as c
 from gpusim.policies.schedule.parts import tables as told
 from gpusim.policies.schedule.parts.chunk_tables import NONE, ChunkTable
 from gpusim.policies.schedule.parts.managers import CHUNKS, VLLM
-from gpusim.policies.schedule.parts.offload import LRU_011, OWN
+from gpusim.policies.schedule.parts.offload_tables import LRU_011, OWN
 from gpusim.policies.schedule.parts.tables import RequestTable, StepTable
 
 chunks_at = tables_at(CHUNKS)

@@ -16,7 +16,7 @@ from gpusim.base.units import BYTES, write
 from gpusim.engine.serving import tiers as t
 from gpusim.policies.forms import EvictPolicy
 from gpusim.policies.schedule.parts.managers import CHUNKS, HostManager
-from gpusim.policies.schedule.parts.offload import OWN
+from gpusim.policies.schedule.parts.offload_tables import OWN
 from gpusim.policies.schedule.parts.tables import NEVER, RequestTable
 from gpusim.policies.verb_table import addresses
 from gpusim.trace.reuse import next_uses

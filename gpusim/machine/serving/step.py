@@ -180,6 +180,13 @@ def paced(table: F64, factors: F64) -> F64:
     return made
 
 
+def launched(table: F64, ns: float) -> F64:
+    """The table of an engine whose steps with prompts are in no CUDA graph, and which launches a step in at least `ns`."""
+    made = table.copy()
+    made[MIXED], made[LAUNCHES] = 0.0, max(made[LAUNCHES], ns)
+    return made
+
+
 def packed(numbers: dict[str, Any]) -> F64:
     """A table of by_token and by_request (3, count + 1), decode and prefill grids of log ns, captured sizes, single numbers."""
     head, body, at = np.zeros(HEADER), [], HEADER

@@ -29,6 +29,7 @@ FRAMEWORKS = ("vllm", "sglang", "trtllm")
 SHORTEST = 1.2e3
 """ns: no kernel launched from a graph takes less."""
 INSTALL = "pip install 'gpusim[kernels]'"
+_OF_BF16 = 2.0  # bytes: messages are counted in elements (collector/network/collect_all_reduce.py)
 _TYPES = {"bf16": "bfloat16", "fp8": "fp8", "fp8_block": "fp8_block"}
 
 
@@ -116,8 +117,7 @@ class ServingTables:
             if rows is not None:
                 d = rows.dims
                 eager = np.char.endswith(d["backend"].astype(str), "eager") if "backend" in d else np.zeros(len(rows.ns), bool)
-                size = 2.0 if self.framework == "trtllm" else 1.0  # its sizes are elements
-                dims = {"ranks": d["num_gpus"], "bytes": size * d["message_size"]}
+                dims = {"ranks": d["num_gpus"], "bytes": _OF_BF16 * d["message_size"]}
                 found.append(MeasuredOperators(dims, rows.ns, f"{SYSTEMS[self.machine]}/comm/{self.framework}").where(~eager))
         return found
 

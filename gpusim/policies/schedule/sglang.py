@@ -1,9 +1,9 @@
 """SGLang's scheduler with its radix cache: sglang@0.5, by the sources of 0.5.23.
 
 Requests that wait are prefilled first, in chunks, as long as the tokens that running requests may still make find room; a step
-is either a prefill or a token for each running request.  Where these find no page, unused prefixes are evicted, then requests
-retract: those with the shortest outputs wait and are computed again.  Not modelled are mixed chunks, priorities, speculation,
-sliding windows, LoRA, HiCache.
+is either a prefill or a token for each running request, with mixed chunks both.  Where these find no page, unused prefixes are
+evicted, then requests retract: those with the shortest outputs wait and are computed again.  Not modelled are priorities,
+speculation, sliding windows, LoRA, HiCache.
 
 version  0.5
 schedule_policy  fcfs, lpm (longest prefix first; fcfs above 128 waiting) or lof (longest output first)
@@ -15,6 +15,7 @@ enable_radix_cache  0: nothing is shared
 max_new_tokens  that requests ask for; 0: as many as they will make
 ignore_eos  1: room is kept for all tokens that a running request may make
 match_all_waiting  1: each pass makes the prefixes of all waiting requests recent, as the tree in Rust; 0: as the tree in Python
+enable_mixed_chunk  1: running requests make a token each in the step of a prefill, if there is room for all of them
 disable_overlap_schedule  1: a step is composed when the one before is over; 0: while it is computed
 tlru_threshold  of tlru: tokens that may be prefilled in time
 tlru_next_prompt_estimate  of tlru: tokens that a next prompt adds
@@ -37,9 +38,11 @@ from gpusim.policies.schedule.parts.arriving import note_arrival
 from gpusim.policies.schedule.parts.radix_tables import POLICIES, RADIX, ROOT, RadixTree, radix_at, radix_tree
 from gpusim.policies.schedule.parts.running import EngineLimits, InCommon
 from gpusim.policies.schedule.parts.sglang_ahead import join_batch, land, set_out
+from gpusim.policies.schedule.parts.sglang_decode import decode
 from gpusim.policies.schedule.parts.sglang_lengths import makes_its_last, most_tokens
+from gpusim.policies.schedule.parts.sglang_line import join_line
 from gpusim.policies.schedule.parts.sglang_pages import checkpoint, finish
-from gpusim.policies.schedule.parts.sglang_step import decode, join_line, prefill
+from gpusim.policies.schedule.parts.sglang_prefill import prefill
 from gpusim.policies.schedule.parts.sglang_tables import SGLANG, SglangTables, sglang_at
 from gpusim.policies.schedule.parts.tables import VERB, RequestTable, StepTable, requests_at, step_at
 from gpusim.policies.schedule.parts.vllm_blocks import length
@@ -50,11 +53,11 @@ PARAMS = {
     "version": "0.5", "schedule_policy": "fcfs", "radix_eviction_policy": "lru", "schedule_conservativeness": 1.0,
     "chunked_prefill": 1, "max_prefill_tokens": 16384, "enable_radix_cache": 1, "max_new_tokens": 0, "ignore_eos": 0,
     "match_all_waiting": 0, "tlru_threshold": 0, "tlru_next_prompt_estimate": 0,
-    "disable_overlap_schedule": 0,
+    "disable_overlap_schedule": 0, "enable_mixed_chunk": 0,
 }  # fmt: skip
 UNMODELLED = {
     "speculative_algorithm": "speculation", "enable_hierarchical_cache": "HiCache's pool in host memory",
-    "enable_mixed_chunk": "chunks beside tokens of running requests", "enable_priority_scheduling": "priorities",
+    "enable_priority_scheduling": "priorities",
     "enable_lora": "adapters",
 }  # fmt: skip
 MARGIN = 5  # tokens of the longest sequence that a prompt may not reach into
@@ -65,6 +68,9 @@ def state(shared: InCommon, limits: EngineLimits, params: F64) -> list[Placed]:
     if params[given.P_CHUNKED] and limits.max_tokens < limits.block_size:
         said = f"a chunk of {limits.max_tokens} tokens is less than a page of {limits.block_size}"
         raise PolicyError(said, hint="SGLang wants chunks of whole pages")
+    if params[given.P_MIXED] and limits.max_tokens <= limits.max_seqs:
+        said = f"a chunk of {limits.max_tokens} tokens has no room beside those of {limits.max_seqs} running requests"
+        raise PolicyError(said, hint=f"with mixed chunks: more tokens of a step, or at most {limits.max_tokens - 1} requests")
     n, seqs, pages = shared.requests.arrival.size, limits.max_seqs, limits.blocks
     tree = Placed(
         radix_tree(
@@ -97,7 +103,7 @@ def _options(shared: InCommon, limits: EngineLimits, params: F64) -> list[int]:
         int(params[given.P_MAX_PREFILL]), int(params[given.P_CACHING]), int(params[given.P_MAX_NEW]),
         int(params[given.P_IGNORE_EOS]),
         int(params[given.P_MATCH_ALL]), int(POLICIES[int(params[given.P_EVICTION])] == "lru"),
-        1 - int(params[given.P_NO_OVERLAP]),
+        1 - int(params[given.P_NO_OVERLAP]), int(params[given.P_MIXED]),
     ]  # fmt: skip
 
 
@@ -176,7 +182,7 @@ def end_rows(own: SglangTables, requests: RequestTable, step: StepTable, tree: R
             step.ended[ended] = who
             ended += 1
             continue
-        if prefills:
+        if prefills and row < own.word[s.PROMPTS]:
             checkpoint(own, requests, step, tree, who, step.computed[who])
         own.running[batch] = who
         batch += 1

@@ -36,6 +36,7 @@ Numbers = dict[str, float]
 
 _CALL = re.compile(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*")
 _LEAST = dict.fromkeys(("requests", "prompt", "output", "prefixes", "users", "turns", "seconds"), 1.0)
+_WHOLE = ("requests", "users", "turns", "prefix", "prefixes", "adapters", "seed")
 _LEAST |= {"rate": 0.001, "peak": 0.001}
 
 
@@ -61,6 +62,8 @@ def drawn(word: str) -> RequestTable | None:
         except ValueError:
             raise GpusimError(f"'{value}' is no number for {key}", hint=f"write {key}={known[key]:g}") from None
     for key, number in numbers.items():
+        if key in _WHOLE and number % 1:
+            raise GpusimError(f"{match[1]} requests cannot have {key}={number:g}", hint="a whole number")
         least = _LEAST.get(key, 0.0)
         if not least <= number <= MOST:
             raise GpusimError(f"{match[1]} requests cannot have {key}={number:g}", hint=f"from {least:g} to {MOST:,}")

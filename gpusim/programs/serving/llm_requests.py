@@ -96,9 +96,11 @@ def read(
 
 
 def read_requests(file: BinaryIO, path: str, hash_tokens: int = 512, wanted: int | None = None) -> ServerRequests:
-    """The requests of a file of either format, at most `wanted`; a prompt may be empty.  Raises TraceError with file:line."""
+    """The requests of a file of either format, at most `wanted`; prompts and outputs may be empty.  TraceError, file:line."""
     lines = _numbered(file)
-    number, first = next(lines, (1, b""))
+    number, first = next(lines, (0, b""))
+    if not number:
+        raise TraceError("there is no request", path, f"a CSV of {','.join(_CSV)}, or JSON lines of Mooncake")
     if first.lstrip()[:1] == b"{":
         return _mooncake(chain([(number, first)], lines), path, hash_tokens, wanted)
     return _azure(_columns(first, path, number), lines, path, wanted)
@@ -122,10 +124,11 @@ def _check_budget(requests: ServerRequests, block: int, stride: int, budget: int
 
 
 def _check_prompts(requests: ServerRequests, clock: Clock, path: str) -> None:
-    """Refuse a prompt that no operator can compute, before anything is made of it."""
-    for prompt, line in zip(requests.prompt, requests.line, strict=True):
-        if prompt == 0:
-            raise TraceError("a prompt of 0 tokens", f"{path}:{line}", "take it out; `gpusim serve` counts it as rejected")
+    """Refuse a request without tokens, and a prompt that no operator can compute, before anything is made of it."""
+    for prompt, output, line in zip(requests.prompt, requests.output, requests.line, strict=True):
+        if prompt == 0 or output == 0:
+            what = "an output" if prompt else "a prompt"
+            raise TraceError(f"{what} of 0 tokens", f"{path}:{line}", "take it out; `gpusim serve` counts it as rejected")
         flops = clock.prefill(prompt, 0)[1]
         if flops > MAX_FLOPS:
             raise TraceError(f"computing a prompt of {prompt:,} tokens takes {flops:.2g} flops, which no kernel computes",
@@ -167,7 +170,8 @@ def _columns(first: bytes, path: str, number: int) -> list[int]:
     names = [name.strip().lower() for name in first.decode("utf-8-sig", "replace").split(",")]
     missing = [column for column in _CSV if column not in names]
     if missing:
-        raise TraceError(f"the column '{missing[0]}' is missing", f"{path}:{number}", "needed: " + ", ".join(_CSV))
+        said = f"the column '{missing[0]}' is missing"
+        raise TraceError(said, f"{path}:{number}", f"needed: {', '.join(_CSV)}; or JSON lines of Mooncake")
     return [names.index(column) for column in (*_CSV, _ADAPTER) if column in names]
 
 
@@ -201,7 +205,7 @@ def _want(found: ServerRequests, adapter: Any, names: dict[str, int], where: str
 
 def _append(found: ServerRequests, at: int, prompt: Any, output: Any, path: str, line: int) -> None:
     where = f"{path}:{line}"
-    for what, tokens, least in (("a prompt", prompt, 0), ("an output", output, 1)):
+    for what, tokens, least in (("a prompt", prompt, 0), ("an output", output, 0)):
         if type(tokens) is not int or not least <= tokens <= _MAX_TOKENS:
             raise TraceError(f"{what} of {shown(tokens)} tokens", where, f"a number from {least} to {_MAX_TOKENS:,}")
     if found.arrival and at < found.arrival[-1]:

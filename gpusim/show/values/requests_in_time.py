@@ -47,7 +47,7 @@ def requests_in_time(found: ServingAnswer) -> tuple[Activities, str]:
     total = sum(values for _, values in owners.values())
     rows = in_order(np.concatenate([steps, kept]))
     counters = {"allocated": (times, np.asarray(total)), "reserved": (times[:1], np.array([engines_share(found)]))}
-    return Activities(rows, lanes, tuple(names), counters, owners), said.strip()
+    return Activities(rows, lanes, tuple(names), counters, owners, device="replica"), said.strip()
 
 
 def _steps(records: Any, until: int) -> Any:

@@ -32,6 +32,7 @@ TABLES = ("vllm", "0.24.0")
 """Whose measured operators are looked up, where the machine has a table."""
 _SLOTS = re.compile(r"(\d+)(\s+(?:a|per)\s+layer)?")
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+_SAID = {"source_memory": "source of experts"}
 _GUESSES: dict[str, dict[str, float]] = {
     "none": {}, "gate": {"hit": 0.0, "ahead": 1}, "exact": {"ahead": 1}, "history": {"ahead": 2, "known": 100},
 }  # fmt: skip
@@ -86,7 +87,7 @@ class ExpertSpec:
                  "uses": ("chosen", "all")}  # fmt: skip
         for name, values in known.items():
             if getattr(self, name) not in values:
-                raise GpusimError(f"there is no {name} '{getattr(self, name)}'", hint=join(values))
+                raise GpusimError(f"there is no {_SAID.get(name, name)} '{getattr(self, name)}'", hint=join(values))
         if self.batch < 1 or not 0 < self.memory <= 1:
             raise GpusimError(f"a batch of {self.batch} within {self.memory:.0%} of the memory cannot run")
 

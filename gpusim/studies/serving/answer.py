@@ -13,8 +13,9 @@ from gpusim.base.units import parse_time
 from gpusim.engine.serving.run import ServiceRun
 from gpusim.results.served import Objective, Served
 from gpusim.studies.serving.prices import hourly
+from gpusim.studies.serving.refusals import POOLED
 from gpusim.studies.serving.search import RateSearch, overrun
-from gpusim.studies.serving.setup import POOLED, PreparedService
+from gpusim.studies.serving.setup import PreparedService
 
 _OBJECTIVE = re.compile(r"\s*(ttft|tpot)\s+(.+?)\s*", re.IGNORECASE)
 FULL = 0.95

@@ -48,7 +48,8 @@ def too_few(machine: Topology, tensor: int, replicas: int) -> str:
     said = f"{wanted} replica{'s' if wanted > 1 else ''} of {tensor} GPU{'s' if tensor > 1 else ''}"
     if there >= wanted * tensor:
         return f"machine '{machine.name}' has {there} GPUs of several kinds, and a replica has one kind: too few for {said}"
-    return f"machine '{machine.name}' has {there} GPU{'s' if there > 1 else ''}, too few for {said}"
+    said = f"machine '{machine.name}' has {there} GPU{'s' if there > 1 else ''}, too few for {said}"
+    return said if there > 1 else f"{said} (write '{wanted * tensor} x {machine.name}')"
 
 
 def check_kinds(names: Sequence[str], *, given: str, below: str) -> None:

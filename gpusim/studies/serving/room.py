@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from gpusim.studies.serving.setup import ServiceSpec
 
 
+MOST = 0.9  # of the memory, by default
+
+
 class NoRoomError(GpusimError):
     """Weights leave no room for keys and values."""
 
@@ -40,9 +43,10 @@ def blocks_of(spec: ServiceSpec, profile: Profile, model: ServedModel, offload: 
         sizes = f"{show_bytes(weights)} of weights and {show_bytes(step)} of a step's tensors"
         sizes += f", {show_bytes(slots)} of adapters" if slots else ""
         beside = "; `gpusim experts` keeps experts there, for batches of a fixed size" if model.experts else ""
+        more = f"give the engine more of the memory (memory={MOST}), " if spec.memory < MOST else ""
         raise NoRoomError(
             f"{spec.model} leaves no room for keys and values on {profile.name}: {sizes} of {show_bytes(share)}",
-            hint=f"split it over more GPUs than {spec.tensor}, take smaller weights (weights=fp8), or keep layers in "
+            hint=f"{more}split it over more GPUs than {spec.tensor}, take smaller weights (weights=fp8), or keep layers in "
             f"host memory (offload=\"stream(layers={model.layers // 2})\"){beside}",
         )
     return blocks

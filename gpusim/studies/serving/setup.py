@@ -14,7 +14,7 @@ from gpusim.base.text import join
 from gpusim.engine.serving.adapters import AdaptedCost
 from gpusim.engine.serving.modelled import ModelledCost
 from gpusim.engine.serving.pool import MixedPool
-from gpusim.engine.serving.run import ROUTINGS, BlockSwap, Engine, ServiceRun
+from gpusim.engine.serving.run import BlockSwap, Engine, ServiceRun
 from gpusim.engine.serving.tabled import TabledCost
 from gpusim.engine.serving.tiering import WHEN, KvStore, dense
 from gpusim.machine.serving.adapters import AdapterShape, adapter_times
@@ -41,19 +41,15 @@ from gpusim.studies.serving.lora import POOLED as POOLED_ADAPTERS
 from gpusim.studies.serving.lora import LoraWord, lora_of, with_slots
 from gpusim.studies.serving.lora import check as check_adapters
 from gpusim.studies.serving.offload import offloaded, refuse_together
+from gpusim.studies.serving.refusals import POOL, check_limits, check_routing, check_split
 from gpusim.studies.serving.room import blocks_of
 from gpusim.studies.serving.tier_chain import TierMaker, check_room, passed_by_steps
 from gpusim.studies.serving.tier_words import tiers_of
 from gpusim.studies.serving.ways import group_way, groups_of, kinds_of, socket_of, way
 
-WAITS = ("vllm@0.11", "vllm@0.33")
-"""Schedulers that let a request wait for keys and values while others run."""
 COSTED = ("vllm@", "sglang@")
 """Engines whose CPU times are known; a scheduler without them costs what `LIKE` does."""
 LIKE = "vllm@0.33"
-POOL = "mixed_pool"
-POOLED = ("splitwise",)
-"""Schedulers that tell prompts and tokens of a request apart."""
 BOUNDS = {
     "tensor": (1, None), "replicas": (0, None), "prefill": (0, None), "block": (1, None), "max_seqs": (1, None),
     "max_tokens": (1, None), "max_len": (0, None), "memory": (0.01, 1.0),
@@ -191,9 +187,9 @@ class PreparedService:
         own = np.broadcast_to(own, len(requests.prompt))
         if self.lora is None and requests.adapter[own].any():
             raise GpusimError("requests want adapters, and the service has none", hint="lora=\"rank=16, max_loras=8\"")
-        longest = int((requests.prompt + requests.output)[own].max())
+        longest = max(int((requests.prompt + requests.output)[own].max()), 1)
         margin = 7 if spec.engine.startswith("sglang") else 1  # SGLang keeps the end of the longest sequence free of prompts
-        prompts = named._replace(output=np.ones_like(named.output))
+        prompts = named._replace(output=np.minimum(named.output, 1))
         engines = []
         for i, group in enumerate(self.groups):
             blocks, role = self.kind(i).blocks, self.role(i)
@@ -300,8 +296,9 @@ def prepare(spec: ServiceSpec) -> PreparedService:
         step_times, engine=name if name.startswith(COSTED) else LIKE, ways=spec.tensor, topology=topology,
         most_tokens=spec.max_tokens, most_requests=spec.max_seqs, overlap=_overlaps(scheduler),
     )  # fmt: skip
-    _check_routing(spec, name)
-    _check_split(spec, name, len(groups), scheduler.new_asked is not None)
+    check_routing(spec, name)
+    check_split(spec, name, len(groups), scheduler.new_asked is not None)
+    check_limits(spec, name, [topology.profile(group[0]) for group in groups])
     check_adapters(name, lora_of(spec.lora))
     keys = kinds_of(topology, groups)
     first = tuple(keys.index(key) for key in dict.fromkeys(keys))  # of each kind the first replica
@@ -347,39 +344,3 @@ def _overlaps(scheduler: Any) -> bool | None:
     if "disable_overlap_schedule" in scheduler.values:
         return not scheduler.params[NO_OVERLAP]
     return bool(scheduler.params[ASYNC]) if "async_scheduling" in scheduler.values else None
-
-
-def _check_routing(spec: ServiceSpec, engine: str) -> None:
-    """What a mixed pool needs, and which words there are.  Raises GpusimError."""
-    known = tuple(word for word in ROUTINGS if word != "given")
-    if spec.routing not in known:
-        raise GpusimError(f"there is no routing '{spec.routing}'", hint=join(known))
-    if spec.step_times and spec.lora:
-        raise GpusimError("adapters are not part of given step times", hint="leave out --lora or --step-times")
-    if spec.routing == POOL and engine not in POOLED:
-        raise GpusimError(f"a mixed pool is not modelled with '{engine}'", hint=f"it is with {join(POOLED)}")
-    if spec.routing == POOL and not spec.prefill:
-        raise GpusimError("no replica of the mixed pool is for prompts", hint="--prefill 1")
-    if spec.prefill and engine in POOLED and spec.routing != POOL:
-        raise GpusimError(f"'{engine}' hands prompts over within a mixed pool", hint=f"--routing {POOL}")
-
-
-_NO_TIERS = {
-    "sglang": ": HiCache writes and loads whole nodes of the radix tree, by its own rules",
-    "vllm@0.9": ": its first scheduler swaps what it preempts, and keeps no other blocks in host memory",
-}
-"""Why, of engines that people would look for tiers with."""
-
-
-def _check_split(spec: ServiceSpec, engine: str, replicas: int, own: bool) -> None:
-    """What needs a scheduler that waits for keys and values.  Raises GpusimError."""
-    handed = spec.prefill if spec.routing != POOL else 0
-    for asked, what in ((spec.tiers, "tiers"), (handed, "prompts that come from another engine")):
-        if asked and engine not in WAITS and not own:
-            why = next((why for name, why in _NO_TIERS.items() if engine.startswith(name)), "")
-            raise GpusimError(f"{what} are not modelled with '{engine}'{why}", hint=f"they are with {join(WAITS)}")
-    if spec.prefill >= max(replicas, 1) and spec.prefill:
-        raise GpusimError(f"{spec.prefill} of {replicas} replicas compute prompts: none is left to go on with them")
-    if spec.handed and not handed:
-        said = "a mixed pool hands keys and values over as they are" if spec.prefill else "no prompts are handed over"
-        raise GpusimError(said, hint="leave out the codec" if spec.prefill else "--prefill 1, or leave out the codec")

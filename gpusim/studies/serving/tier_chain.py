@@ -176,7 +176,8 @@ def check_room(machine: Topology, groups: Sequence[Group], words: Sequence[TierW
                 there = int(machine.profile(near[socket]).nvme.capacity.value)
             if size > there:
                 said, has = write(size, BYTES), write(there, BYTES)
-                raise GpusimError(f"{said} of keys and values do not fit the {word.name} at {socket}, which has {has}")
+                raise GpusimError(f"{said} of keys and values do not fit the {word.name} at {socket}, which has {has}",
+                                  hint=f"take less, or say what yours has: \"NAME({word.name}.capacity={said})\"")  # fmt: skip
 
 
 def _disk_links(gpu: str) -> tuple[str, str]:

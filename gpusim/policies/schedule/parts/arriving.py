@@ -8,6 +8,7 @@ from gpusim.policies.schedule.parts.tables import (
     LONG_OUTPUT,
     LONG_PROMPT,
     N_WAITING,
+    NO_OUTPUT,
     REFUSED,
     REJECTED,
     WAITING,
@@ -25,6 +26,8 @@ def misfit(requests: RequestTable, r: int, most: int, cuts: bool) -> int:
     prompt = requests.prompt[r]
     if prompt < 1:
         return EMPTY
+    if requests.output[r] < 1:
+        return NO_OUTPUT
     if prompt >= most:
         return LONG_PROMPT
     return LONG_OUTPUT if prompt + requests.output[r] > most and not cuts else 0

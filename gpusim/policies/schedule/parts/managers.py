@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from gpusim.base.calls import split
 from gpusim.base.errors import PolicyError, suggest
 from gpusim.base.tables import signature
-from gpusim.policies.schedule.parts import chunk_policies, offload
+from gpusim.policies.schedule.parts import chunk_policies, offload_tables
 from gpusim.policies.schedule.parts.chunk_tables import ChunkTable
 
 VLLM, LMCACHE = 1, 2  # 0: none of both
 CHUNKS = signature(ChunkTable)
 MANAGERS: Mapping[str, tuple[int, str, int]] = {
-    **{f"vllm_{name}": (VLLM, name, 16) for name in offload.MANAGERS},
+    **{f"vllm_{name}": (VLLM, name, 16) for name in offload_tables.MANAGERS},
     **{f"lmcache_{name}": (LMCACHE, name, chunk_policies.CHUNK_TOKENS) for name in chunk_policies.CHUNK_POLICIES},
 }
 """Name -> whose it is, its name there, tokens of a chunk."""
@@ -40,8 +40,9 @@ class HostManager:
 
     def tables(self, chunks: int) -> tuple[ChunkTable, ChunkTable]:
         """Empty, of so many chunks; and counts of what was offered."""
-        made = offload.offload_manager(chunks, self.own) if self.kind == VLLM else chunk_policies.chunk_cache(chunks, self.own)
-        return made, offload.store_counts(self.threshold)
+        make = offload_tables.offload_manager if self.kind == VLLM else chunk_policies.chunk_cache
+        made = make(chunks, self.own)
+        return made, offload_tables.store_counts(self.threshold)
 
 
 def is_manager(word: str) -> bool:

@@ -7,66 +7,32 @@ Rules: vllm 0.11.0 v1/kv_offload/lru_manager.py; 0.33.0 v1/kv_offload/cpu/manage
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
 from gpusim.base.compiled import entry, kernel, outlined
-from gpusim.base.errors import PolicyError, suggest
 from gpusim.policies.schedule.parts import chunk_tables as c
 from gpusim.policies.schedule.parts.chunk_tables import NONE, ChunkTable
-
-I64 = npt.NDArray[np.int64]
-
-MANAGERS = ("lru@0.11", "lru@0.33", "arc@0.33")
-LRU_011, LRU_033, ARC_033 = range(len(MANAGERS))
-T1, T2, B1, B2 = range(4)  # lists; LRU of 0.11 uses T1 only, and LRU of 0.33 ranks in a heap
-WRITING = -1  # references of a chunk that is being written
-
-RANK, DONE, LAST, OWN = range(4)  # own: the request's rank, whether it is finished, one past its last chunk seen, and per chunk
-SEEN, INSERTED, REUSED, MISSED = 1, 2, 4, 8
-
-
-def offload_manager(chunks: int, name: str = "lru@0.33") -> ChunkTable:
-    """An empty manager, of MANAGERS, of so many chunks in host memory; PolicyError for another name."""
-    if name not in MANAGERS:
-        raise PolicyError(f"there is no offload manager '{name}'", hint=suggest(name, MANAGERS) or ", ".join(MANAGERS))
-    made = c.chunk_table(chunks, 5 * chunks + 8, 4)
-    made.head[0]["policy"] = MANAGERS.index(name)
-    return made
-
-
-def store_counts(threshold: int = 1, tracked: int = 64_000) -> ChunkTable:
-    """How often which chunk was offered (0.33): it is stored from the `threshold`-th time on; at most so many are counted."""
-    made = c.chunk_table(tracked if threshold > 1 else 0, (tracked if threshold > 1 else 0) + 2, 1)
-    made.head[0]["threshold"] = threshold
-    return made
-
-
-def request_memory(chunks: int) -> I64:
-    """What a manager of 0.33 remembers of a request of so many chunks."""
-    return np.zeros(OWN + chunks, np.int64)
-
-
-@kernel
-def held(t: ChunkTable, key: int) -> int:
-    """The row of a key whose chunk is there, written or being written; NONE without one."""
-    n = c.find(t, key)
-    return n if n != NONE and t.rows[n].chunk != NONE else NONE
-
-
-@kernel
-def unpin(t: ChunkTable, n: int) -> None:
-    """Nothing reads the chunk any more: it may be evicted."""
-    t.head[0].evictable += 1
-    if t.head[0].policy == LRU_033:
-        c.push(t, n)
-
-
-@kernel
-def pin(t: ChunkTable, n: int) -> None:
-    t.head[0].evictable -= 1
-    if t.head[0].policy == LRU_033:
-        c.pull(t, n)
+from gpusim.policies.schedule.parts.offload_evict import evict
+from gpusim.policies.schedule.parts.offload_tables import (
+    ARC_033,
+    B1,
+    B2,
+    DONE,
+    I64,
+    INSERTED,
+    LAST,
+    LRU_011,
+    LRU_033,
+    MISSED,
+    OWN,
+    RANK,
+    REUSED,
+    SEEN,
+    T1,
+    T2,
+    WRITING,
+    held,
+    pin,
+    unpin,
+)
 
 
 @outlined
@@ -212,7 +178,7 @@ def store(t: ChunkTable, counts: ChunkTable, keys: I64, own: I64, first: int, en
         if h.stored == 0:
             return 0
     needed = h.stored - c.room(t)
-    if needed > 0 and not _evict(t, keys, first, end, needed):
+    if needed > 0 and not evict(t, keys, first, end, needed):
         return NONE
     fresh = min(h.stored, h.chunks - h.fresh)
     for k in range(h.stored):
@@ -295,127 +261,6 @@ def request_ends(t: ChunkTable, keys: I64, own: I64) -> None:
             c.move(t, n, t.rows[n].list)
         elif does & REUSED:
             c.move(t, n, T2)
-
-
-@outlined
-def _evict(t: ChunkTable, keys: I64, first: int, end: int, needed: int) -> bool:
-    """So many chunks leave, or none: those that a request of 0.33 has offered itself stay."""
-    h = t.head[0]
-    if h.policy == LRU_011:
-        return _evict_oldest(t, needed)
-    if needed > h.evictable:
-        return False
-    _mark(t, keys, first, end, 1)
-    done = _evict_ranked(t, needed) if h.policy == LRU_033 else _evict_adaptive(t, needed)
-    _mark(t, keys, first, end, 0)
-    return done
-
-
-@kernel
-def _mark(t: ChunkTable, keys: I64, first: int, end: int, mark: int) -> None:
-    for i in range(first, end):
-        n = held(t, keys[i])
-        if n != NONE:
-            t.rows[n].mark = mark
-
-
-@kernel
-def _choose(t: ChunkTable, n: int) -> None:
-    """A row is among those to be evicted."""
-    t.evicted[t.head[0].evicted, 0] = n
-    t.head[0].evicted += 1
-
-
-@kernel
-def _evict_oldest(t: ChunkTable, needed: int) -> bool:
-    n = t.lists[T1].oldest
-    while n != NONE and t.head[0].evicted < needed:
-        if t.rows[n].references == 0:
-            _choose(t, n)
-        n = t.rows[n].newer
-    if t.head[0].evicted < needed:
-        t.head[0].evicted = 0
-        return False
-    for k in range(needed):
-        c.take_out(t, t.evicted[k, 0])
-        _gone(t, k)
-    return True
-
-
-@kernel
-def _gone(t: ChunkTable, k: int) -> None:
-    """The k-th chosen row is forgotten: of it remain its key and its chunk, which is free."""
-    n = t.evicted[k, 0]
-    t.evicted[k, 0], t.evicted[k, 1] = t.rows[n].key, t.rows[n].chunk
-    c.give_back(t, n)
-    t.head[0].evictable -= 1
-    if t.rows[n].list == NONE:
-        c.forget(t, n)
-
-
-@kernel
-def _evict_ranked(t: ChunkTable, needed: int) -> bool:
-    h, passed = t.head[0], 0
-    while h.count > 0 and h.evicted < needed:
-        n = t.heap[0]
-        c.pull(t, n)
-        if t.rows[n].mark:
-            passed += 1
-            t.evicted[t.evicted.shape[0] - passed, 0] = n
-        else:
-            _choose(t, n)
-    for k in range(1, passed + 1):
-        c.push(t, t.evicted[t.evicted.shape[0] - k, 0])
-    if h.evicted < needed:
-        for k in range(h.evicted):
-            c.push(t, t.evicted[k, 0])
-        h.evicted = 0
-        return False
-    for k in range(needed):
-        _gone(t, k)
-    return True
-
-
-@kernel
-def _next(t: ChunkTable, n: int) -> int:
-    """The first row from this one on that may be evicted."""
-    while n != NONE and (t.rows[n].references != 0 or t.rows[n].mark):
-        n = t.rows[n].newer
-    return n
-
-
-@kernel
-def _evict_adaptive(t: ChunkTable, needed: int) -> bool:
-    """ARC: from T1 while it is as long as its target, else from T2; what leaves is remembered in B1 and B2."""
-    h, ones = t.head[0], t.lists[T1].count
-    a, b = t.lists[T1].oldest, t.lists[T2].oldest
-    while h.evicted < needed:
-        n = NONE
-        if ones >= int(h.target):
-            n = a = _next(t, a)
-        if n == NONE:
-            n = b = _next(t, b)
-        if n == NONE:
-            n = a = _next(t, a)
-        if n == NONE:
-            h.evicted = 0
-            return False
-        if n == a:
-            ones -= 1
-            a = t.rows[a].newer
-        else:
-            b = t.rows[b].newer
-        _choose(t, n)
-    for k in range(needed):
-        n = t.evicted[k, 0]
-        c.move(t, n, B1 if t.rows[n].list == T1 else B2)
-        _gone(t, k)
-    for ghosts in range(B1, B2 + 1):
-        while t.lists[ghosts].count > h.chunks:
-            n = t.lists[ghosts].oldest
-            c.take_out(t, n)
-            c.forget(t, n)
-    return True
 
 
 @entry()

@@ -83,7 +83,7 @@ def request_table(
 
     Identities of requests with different adapters are told apart: keys and values depend on the adapter.
 
-    Raises GpusimError for columns of unequal length, arrivals that go back, an output of no token, and identities that
+    Raises GpusimError for columns of unequal length, arrivals that go back, an output below 0 tokens, and identities that
     are too few.
     """
     arrival = np.array(arrival, np.int64)
@@ -95,8 +95,8 @@ def request_table(
     if (back := np.flatnonzero(np.diff(arrival) < 0)).size:
         i = int(back[0]) + 1
         raise GpusimError(f"request {i} arrives at {arrival[i]} ns, before request {i - 1} at {arrival[i - 1]} ns")
-    if (none := np.flatnonzero(made["output"] < 1)).size:
-        raise GpusimError(f"request {none[0]} has an output of {made['output'][none[0]]} tokens; at least one is made")
+    if (none := np.flatnonzero(made["output"] < 0)).size:
+        raise GpusimError(f"request {none[0]} has an output of {made['output'][none[0]]} tokens", hint="0: it asks for none")
     if (few := np.flatnonzero(made["known"] > np.diff(start) * piece)).size:
         said = f"request {few[0]} has identities of {start[few[0] + 1] - start[few[0]]} pieces of {piece} tokens"
         raise GpusimError(f"{said}, which is less than the {made['known'][few[0]]} tokens they are said to cover")

@@ -20,6 +20,7 @@ from gpusim.policies.schedule.parts.sglang_tables import (
     FULL,
     OLDEST,
     PREFILLS,
+    PROMPTS,
     UNDER_WAY,
     SglangTables,
 )
@@ -69,7 +70,7 @@ def set_out(own: SglangTables, requests: RequestTable, step: StepTable) -> None:
     half, side = own.flight.shape[0] // 2, (own.word[OLDEST] + own.word[UNDER_WAY]) % 2
     own.word[UNDER_WAY] += 1
     own.word[CUT] = 0
-    own.rows[side], own.prefilled[side] = step.word[N_STEP], own.word[PREFILLS] > 0
+    own.rows[side], own.prompts[side] = step.word[N_STEP], own.word[PROMPTS] if own.word[PREFILLS] else 0
     for row in range(step.word[N_STEP]):
         r, x = step.who[row], own.flight[side * half + row]
         step.computed[r] += step.tokens[row]
@@ -103,6 +104,6 @@ def land(own: SglangTables, requests: RequestTable, step: StepTable, tree: Radix
             finish(own, requests, step, tree, r, FINISHED)
             step.ended[ended] = r
             ended += 1
-        elif own.prefilled[side]:
+        elif row < own.prompts[side]:
             checkpoint(own, requests, step, tree, r, x[2] + x[1])
     return ended

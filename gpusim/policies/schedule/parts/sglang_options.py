@@ -19,7 +19,8 @@ NOT_MODELLED = ("random", "dfs-weight", "priority", "routing-key", "hrrn", "shor
 (
     P_ORDER, P_EVICTION, P_CONSERVATIVE, P_MAX_PREFILL, P_CACHING, P_MAX_NEW, P_IGNORE_EOS, P_MATCH_ALL,
     P_THRESHOLD, P_ESTIMATE, P_CHUNKED, P_NO_OVERLAP,
-) = range(12)  # fmt: skip
+    P_MIXED,
+) = range(13)  # fmt: skip
 
 
 def numbers(values: Mapping[str, Any]) -> list[float]:
@@ -34,7 +35,8 @@ def numbers(values: Mapping[str, Any]) -> list[float]:
         if str(values[name]) not in words:
             hint = suggest(str(values[name]), words) or "one of " + ", ".join(words)
             raise PolicyError(f"parameter '{name}' of policy 'sglang' is '{values[name]}'", hint=hint)
-    for name in ("chunked_prefill", "enable_radix_cache", "ignore_eos", "match_all_waiting", "disable_overlap_schedule"):
+    for name in ("chunked_prefill", "enable_radix_cache", "ignore_eos", "match_all_waiting", "disable_overlap_schedule",
+                 "enable_mixed_chunk"):  # fmt: skip
         if values[name] not in (0, 1):
             raise PolicyError(f"parameter '{name}' of policy 'sglang' is {values[name]}", hint="0 or 1")
     if values["ignore_eos"] and not values["enable_radix_cache"]:
@@ -47,5 +49,5 @@ def numbers(values: Mapping[str, Any]) -> list[float]:
         float(values["schedule_conservativeness"]), float(values["max_prefill_tokens"]), float(values["enable_radix_cache"]),
         float(values["max_new_tokens"]), float(values["ignore_eos"]), float(values["match_all_waiting"]),
         float(values["tlru_threshold"]), float(values["tlru_next_prompt_estimate"]), float(values["chunked_prefill"]),
-        float(values["disable_overlap_schedule"]),
+        float(values["disable_overlap_schedule"]), float(values["enable_mixed_chunk"] and values["chunked_prefill"]),
     ]  # fmt: skip

@@ -14,18 +14,18 @@ i4, i8, f8 = np.int32, np.int64, np.float64
 # Options.
 (
     PAGE, PER_PIECE, MAX_SEQS, CHUNK, MAX_LEN, PAGES_THERE, ORDER, MAX_PREFILL, CACHING, MAX_NEW, IGNORE_EOS, MATCH_ALL, IS_LRU,
-    OVERLAPS, OPTIONS,
-) = range(15)  # fmt: skip
+    OVERLAPS, MIXES, OPTIONS,
+) = range(16)  # fmt: skip
 FCFS, LPM, LOF = range(3)
 
 # Words: free pages and rows, the size of the batch that decodes, who keeps a chunk (-1: none), whether no more are admitted,
 # passes over those that wait; of a pass the tokens of input and of chunk that are left, and those that it takes; how many rows
 # of a prefill have not joined the batch.  UNDER_WAY: steps that are composed and not over; OLDEST: the half of `flight` that
-# the older one has; CUT: whether the latest step has cut a prompt.
+# the older one has; CUT: whether the latest step has cut a prompt; PROMPTS: rows of a prefill that are of prompts, the first.
 (
     PAGES_FREE, SLOTS_FREE, BATCH, CHUNKED, FULL, PASSES, INPUT_LEFT, CHUNK_LEFT, TAKEN, PREFILLS, UNDER_WAY, OLDEST, CUT,
-    SGLANG_WORDS,
-) = range(14)  # fmt: skip
+    PROMPTS, SGLANG_WORDS,
+) = range(15)  # fmt: skip
 TO_REQUESTS, TO_STEP, TO_TREE, TO_QUEUE = range(4)  # addresses
 RATIO, FIRST_RATIO, LEAST_RATIO, DECAY, PROMISED, SHARES = range(6)
 
@@ -53,7 +53,7 @@ class SglangTables(NamedTuple):
     flying: Annotated[Any, i4, "requests"]      # steps under way that have a row of the request
     flight: Annotated[Any, i8, "flights", 4]    # rows of two steps: request, tokens, those before, whether it brings a token
     rows: Annotated[Any, i8, 2]                 # how many there are of each step
-    prefilled: Annotated[Any, i8, 2]            # whether each step is a prefill
+    prompts: Annotated[Any, i8, 2]              # how many of them, the first, are of prompts
     line: Annotated[Any, i8, "line", 3]         # requests to be put in order, and what counts, first the one, then the other
 
 

@@ -43,8 +43,9 @@ REFUSALS = (
     "the prompt leaves no room for an output within the longest sequence",
     "prompt and output are longer than the longest sequence",
     "it would need more KV blocks than there are",
+    "it asks for an output of no token",
 )
-EMPTY, LONG_PROMPT, LONG_OUTPUT, NO_ROOM = range(1, len(REFUSALS))
+EMPTY, LONG_PROMPT, LONG_OUTPUT, NO_ROOM, NO_OUTPUT = range(1, len(REFUSALS))
 
 NOT_NOW = -1  # of `arrive`: there is no room for tokens that come from another engine; they may come later
 ALL, PROMPT_ONLY, TOKENS_ONLY = range(3)  # of part[r]
@@ -86,7 +87,7 @@ class RequestTable(NamedTuple):
     arrival: Annotated[Any, i8, "requests"]  # ns
     leaves: Annotated[Any, i8, "requests"]   # ns: its client goes away, NEVER: it stays
     prompt: Annotated[Any, i8, "requests"]
-    output: Annotated[Any, i8, "requests"]   # tokens after which it ends, at least 1
+    output: Annotated[Any, i8, "requests"]   # tokens after which it ends
     priority: Annotated[Any, i8, "requests"]  # the lower goes first
     adapter: Annotated[Any, i8, "requests"]  # which LoRA adapter it wants; 0: the model as it is
     known: Annotated[Any, i8, "requests"]    # tokens
