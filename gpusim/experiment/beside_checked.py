@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
-from gpusim.base.yaml.values import policy
+from gpusim.base.yaml.values import PolicySpec, policy
 from gpusim.experiment.ran import load_machine_of, own_times_of
 from gpusim.experiment.ranks_checked import as_one
 from gpusim.experiment.tenants import switch_of
 from gpusim.machine import mig
 from gpusim.machine.tenancy import EXCLUSIVE, MIG, way
-from gpusim.referee import tenants
+from gpusim.referee import policy_turns, tenants
+from gpusim.referee.given_turns import TurnRules, needed
 from gpusim.referee.report import Findings, Report
 from gpusim.results.result import Result
+from gpusim.trace.trace import Trace
 
 
 def check_beside(result: Result, base: Path) -> Report:
@@ -27,11 +30,20 @@ def check_beside(result: Result, base: Path) -> Report:
     beside = len(result.ranks) - 1
     traces = [program for one in result.ranks if (program := one.program) is not None]
     machines = [mig.instance(gpu, each.mig) if each.mig else gpu for each in shared.terms(beside)]
-    each = tenants.check(
-        result.ranks, traces, machines, shared.tenancy(beside, switch_of(gpu)), own_times_of(result, gpu),
-        one_link=shared.name == MIG,
-    )  # fmt: skip
+    tenancy, own = shared.tenancy(beside, switch_of(gpu)), own_times_of(result, gpu)
+    if shared.memory is not None and tenancy is not None:
+        turns = _turns(result, shared.memory, traces)
+        each = policy_turns.check(result.ranks, traces, machines, tenancy, turns, own)
+    else:
+        each = tenants.check(result.ranks, traces, machines, tenancy, own, one_link=shared.name == MIG)
     return as_one(_first(result), each, "program")
+
+
+def _turns(result: Result, memory: PolicySpec, traces: Sequence[Trace]) -> TurnRules:
+    """What the referee has to know of the policy that gave the turns."""
+    known = result.ranks[0].spec["turns"]
+    needs = tuple(needed(trace, most) for trace, most in zip(traces, known["claims"], strict=True))
+    return TurnRules(memory.name, {name: float(str(value)) for name, value in memory.params}, known["capacity"], needs)
 
 
 def _first(result: Result) -> Report:

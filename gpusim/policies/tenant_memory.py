@@ -1,7 +1,7 @@
 """What a policy of kind tenants sees and answers: which program has the GPU next, and whose memory leaves for it.
 
-It is asked when the turn of the program that runs is over, when that has nothing to run, and when another one has something
-to run that had not.  Memory moves in two ways: as bytes of a whole program, which come back before its next turn (`leave`),
+It is asked when the turn of the program that runs is over, when that has nothing to run, when another one has something to run
+that had not, and when one has ended.  Memory moves in two ways: as bytes of a whole program, which come back before its next turn (`leave`),
 or tensor by tensor, below a limit with which the program goes on (`limits`).  A built-in is one file
 `policies/tenants/<name>.py` with
 

@@ -212,7 +212,7 @@ METRICS: dict[str, Metric] = {
          "Prefetches that had not started when the tensor was evicted or freed: nothing was moved."),
         ("zero_copy_read_bytes", "B", NEITHER, "Read below the device by kernels themselves, of tensors that stay there."),
         ("zero_copy_written_bytes", "B", NEITHER, "Written below the device by kernels themselves."),
-        ("release_evictions", "", NEITHER, "Evictions that the release policy asked for, before the room was needed."),
+        ("release_evictions", "", NEITHER, "Evictions that the release policy, or a lower limit, asked for before the room was needed."),
         ("release_bytes", "B", NEITHER, "Bytes of blocks that these gave back."),
         ("plan_evictions", "", NEITHER, "Evictions by the plan."),
         ("plan_prefetches", "", NEITHER, "Tensors that the plan brought in."),

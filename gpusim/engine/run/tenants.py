@@ -105,11 +105,23 @@ def simulate_tenants(
     between = Connections(tenancy=tenancy) if tenancy is not None else _one_link(runs)
     coupled = Coupled([run.simulation for run in runs], between, memory)
     coupled.advance(state.NEVER)
-    gpu = coupled.fabric.gpu[0]
+    gpu, results = coupled.fabric.gpu[0], [run.result() for run in runs]
+    if memory is not None:
+        results = _with_turns(results, memory, coupled)
     return Together(
-        tuple(run.result() for run in runs), tuple(run.simulation.island.began.copy() for run in runs), int(gpu["switches"]),
+        tuple(results), tuple(run.simulation.island.began.copy() for run in runs), int(gpu["switches"]),
         int(gpu["switched"]), *((memory.copied, memory.moves) if memory else ()),
     )
+
+
+def _with_turns(results: Sequence[Result], memory: MemoryTurns, coupled: Coupled) -> list[Result]:
+    """Results with the policy's decisions in their logs, and with what it knew of all programs."""
+    memory.records.began(coupled.fabric.seats["began"])
+    known = {"capacity": memory.capacity, "claims": [claim.most for claim in memory.claims]}
+    return [
+        one if one.log is None else replace(one, spec={**one.spec, "turns": known}, log=memory.records.into(one.log, p))
+        for p, one in enumerate(results)
+    ]
 
 
 def with_fault(
