@@ -81,10 +81,10 @@ def without_turns(result: Result) -> tuple[Result, I64]:
     return replace(result, log=result.log[own]), own
 
 
-def at_records(report: Report, own: I64) -> Report:
-    """The report on the records of a program's own doing, told by those of its whole log."""
-    said = tuple(replace(v, record=int(own[v.record])) if v.record >= 0 else v for v in report.violations)
-    return replace(report, violations=said)
+def whole(own: Report, rows: I64, turns: Report) -> Report:
+    """What is said of the records of a program's own doing, which are these of its log, and what of its turns."""
+    said = [replace(v, record=int(rows[v.record])) if v.record >= 0 else v for v in own.violations] + [*turns.violations]
+    return Report(not said, tuple(sorted(said, key=lambda v: v.record)), {**own.facts, **turns.facts})
 
 
 def needed(trace: Trace, most: int) -> ProgramMemory:
@@ -94,8 +94,9 @@ def needed(trace: Trace, most: int) -> ProgramMemory:
     starts = [0] + [k for k in range(1, len(op)) if of_op[op[k]] > max(of_op[op[k - 1]], 0)]
     least = 0
     for k in range(len(op)):
-        its = trace.read_id[trace.read_start[k] : trace.read_start[k + 1]], trace.write_id[trace.write_start[k] : trace.write_start[k + 1]]
-        least = max(least, int(size[np.unique(np.concatenate(its))].sum()))
+        reads = trace.read_id[trace.read_start[k] : trace.read_start[k + 1]]
+        writes = trace.write_id[trace.write_start[k] : trace.write_start[k + 1]]
+        least = max(least, int(size[np.unique(np.concatenate([reads, writes]))].sum()))
     born, died = lives(trace)
     lasts = [int(size[(born < at) & (died > at)].sum()) for at in (int(np.argmax(of_op == of_op[op[k]])) for k in starts[1:])]
     least = min(most, least)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -59,7 +60,7 @@ class Presence(NamedTuple):
     def runs_from(self, operator: int, now: int) -> bool:
         """A kernel runs, and one has begun that is this operator or a later one."""
         at = _upto(self.kernel[0], now)
-        return 0 < operator and now < self.ended and at > _upto(self.end, now) and int(self.kernel[1][at - 1]) >= operator
+        return operator > 0 and now < self.ended and at > _upto(self.end, now) and int(self.kernel[1][at - 1]) >= operator
 
 
 def _upto(times: I64, now: int) -> int:
@@ -68,7 +69,7 @@ def _upto(times: I64, now: int) -> int:
 
 
 class ProgramMoved(NamedTuple):
-    """Memory of whole programs that moved for a turn of `to` from `at` on, ns: bytes that left, then bytes that came; `until`."""
+    """Memory of whole programs that moved for a turn of `to`, from `at` to `until`, ns: bytes that left, then that came."""
 
     at: int
     to: int
@@ -84,12 +85,11 @@ def presence(run: Started, ended: int) -> Presence:
     there = acts.start < NEVER
     rows = np.flatnonzero(np.append(run.trace.activity == KERNEL, False)[acts.op] & there)
     takes = run.n.needs.sms[0][acts.op[rows]].astype(np.int64)
-    start, end = acts.start[rows], acts.end[rows]
+    start, end, began = acts.start[rows], acts.end[rows], there & (acts.op >= 0)
+    taken, left = (np.append(0, np.cumsum(takes[np.argsort(times, kind="stable")])) for times in (start, end))
     return Presence(
         np.sort(np.minimum(run.ready.bare[rows], start)), np.sort(np.minimum(run.ready.ready[rows], start)), np.sort(end),
-        *(np.append(0, np.cumsum(takes[np.argsort(times, kind="stable")])) for times in (start, end)),
-        _in_time(start, acts.op[rows]), _in_time(*(column[there & (acts.op >= 0)] for column in (acts.start, acts.op))),
-        run.n.needs.processors, ended,
+        taken, left, _in_time(start, acts.op[rows]), _in_time(acts.start[began], acts.op[began]), run.n.needs.processors, ended,
     )  # fmt: skip
 
 
@@ -105,6 +105,7 @@ class TurnWalk:
     found  of each program, where what is wrong is said
     parts  of each program, the answer: from when on it has all or nothing of the multiprocessors
     moved  the answer: what moved as a whole for whom
+    bounds  of each program, the answer: from when on its blocks may take how many bytes
     """
 
     def __init__(
@@ -112,7 +113,7 @@ class TurnWalk:
         down: Callable[[int, int, int], int], found: Sequence[Findings],
     ) -> None:  # fmt: skip
         self.each, self.given, self.rules, self.switch, self.down, self.found = each, given, rules, switch, down, found
-        self.programs = list(rules.programs)
+        self.programs = [replace(one) for one in rules.programs]
         self.said = {**DEFAULTS.get(rules.policy, {}), **rules.said}
         count = len(each)
         self.parts: list[list[tuple[int, float]]] = [[(-1, 0.0)] for _ in range(count)]
@@ -122,6 +123,7 @@ class TurnWalk:
         self.until, self.asked = [-1] * count, 0
         self.ready, self.began, self.bound = [False] * count, [0] * count, [0] * count
         self.wanted: list[bool | None] = [False] * count
+        self.bounds = [[(-1, one.claim)] for one in self.programs]
         self.after, self.owed, self.stopped = RUNS, dict[int, int](), 0
 
     def walk(self) -> None:
@@ -201,7 +203,8 @@ class TurnWalk:
             until = self._stop(due.tenant, due.iterations, now) if due.iterations else -1
             was = (made.tenant, made.ns, made.until, made.leave, made.limits)
             right = (due.tenant, round(due.ns), until, dict(due.leave), dict(due.limits))
-            for name, one, other in zip(("tenant", "ns", "last operator", "bytes that leave", "limits"), was, right, strict=True):
+            names = ("tenant", "ns", "last operator", "bytes that leave", "limits")
+            for name, one, other in zip(names, was, right, strict=True):
                 if one != other:
                     what = f"{name} of the turn at {now} ns: {one}"
                     self._say(made, what, f"{other}, by {self.rules.policy}")
@@ -215,9 +218,10 @@ class TurnWalk:
 
     def _fits(self, asked: TurnAsked, made: GivenTurn) -> None:
         """Nothing leaves that is not there, no limit is too small, and all has room."""
-        wrong = [p for p, size in made.leave.items() if p == made.tenant or size > self.programs[p].here or p not in asked.programs]
-        if wrong:
-            self._say(made, f"{made.leave[wrong[0]]} bytes of program {wrong[0]} leave", f"{self.programs[wrong[0]].here} at most")
+        for p, size in made.leave.items():
+            here = asked.programs[p].here if p in asked.programs and p != made.tenant else 0
+            if size > here:
+                self._say(made, f"{size} bytes of program {p} leave", f"{here} at most")
         for p, limit in made.limits.items():
             if not self.programs[p].least <= limit <= self.programs[p].claim:
                 least, most = self.programs[p].least, self.programs[p].claim
@@ -239,8 +243,10 @@ class TurnWalk:
             one = self.programs[p]
             if limit != one.limit:
                 one.limit, one.here = limit, min(one.here, limit)
-                if self.bound[p] == 0 or limit < self.bound[p]:
+                lower = self.bound[p] == 0 or limit < self.bound[p]
+                if lower:
                     self.owed[p] = max(now, self.down(p, now, limit))
+                self.bounds[p].append((self.owed[p] if lower else now, limit))
                 self.bound[p] = limit
         mine = self.programs[made.tenant]
         self.stopped = mine.away
@@ -306,7 +312,8 @@ class TurnWalk:
             self.parts[p].append((now, part))
 
     def _unasked(self, made: GivenTurn, now: int) -> None:
-        self._say(made, f"program {made.tenant} is given a turn at {made.at} ns", "none: nothing had changed, and no turn was over")
+        what = f"program {made.tenant} is given a turn at {made.at} ns"
+        self._say(made, what, "none: nothing had changed, and no turn was over")
         self.last += 1
         self._order(now, made)
 

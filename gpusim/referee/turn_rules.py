@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 WITHOUT_END = 1e18  # ns
 SLICE, QUANTUM = {"slice_ms": 1.024}, "quantum"
@@ -41,7 +40,7 @@ class ProgramMemory:
 
 @dataclass(frozen=True)
 class TurnAsked:
-    """What is asked: programs that have not ended, by number; which of them have something to run; whose turn it is, -1 none."""
+    """What is asked: programs that have not ended, by number; which have something to run; whose turn it is, -1 none."""
 
     capacity: int
     programs: Mapping[int, ProgramMemory]
@@ -152,11 +151,13 @@ def _beside_the_first(spared: Callable[[TurnAsked, int], bool]) -> Rule:
 
     def rule(asked: TurnAsked) -> Turn | None:
         first, running = min(asked.programs), asked.running
-        gives_way, left, limits = spared(asked, first), asked.capacity, dict[int, int]()
+        gives_way, used, limits = spared(asked, first), 0, dict[int, int]()
         for p, one in asked.programs.items():
-            if (p in asked.ready or one.here) and min(one.claim, left) >= one.least:
-                limits[p] = min(one.claim, left)
-                left -= limits[p]
+            kept = sum(other.least for q, other in asked.programs.items() if q > p and other.here)
+            limit = min(one.claim, asked.capacity - used - kept)
+            if (p in asked.ready or one.here) and limit >= one.least:
+                limits[p] = limit
+                used += limit
         if asked.keeps() and (running == first or (running in asked.ready and gives_way)):
             return None
         others, mine = [p for p in asked.ring() if p != first], [first] if first in asked.ready else []

@@ -34,9 +34,9 @@ STALL stands before the START of an activity of a stream with kernels, one recor
 time: together they last from the moment at which the stream fell idle to the start.  The activity is the one whose end was
 waited for, -1 where there was none: the host, the gap between launches, a turn among others.
 
-TURN: at a decision, the decisions of a run counted from 0, the program has the next turn of at most so many ns, which ends with
-that operator, too (GIVEN; -1: with none); so many of its bytes leave before that (LEAVES); its blocks may take so many from then
-on (LIMITED).  When a turn has begun before which memory of whole programs moved (BEGAN).
+TURN: by a decision, of a run counted from 0, the program has the next turn of at most so many ns, which ends with that operator
+too (GIVEN; -1: with none); so many of its bytes leave before that (LEAVES); its blocks may take so many from then on (LIMITED).
+When a turn has begun before which memory of whole programs moved (BEGAN).
 
 Memory 0 is the device's, the others are the tiers below it, nearest first (1: the host's); they have no addresses (-1).  Of
 compressed swaps, the block below is what the compressed copy takes, and moved bytes are those that cross the link.  A swap is

@@ -19,7 +19,7 @@ class TurnRecords:
         self._decisions, self._open, self._since = 0, -1, 0
 
     def gave(self, now: int, made: TenantTurn, ns: int, stop: int, *, moves: bool) -> None:
-        """A decision at `now`: a turn of at most so many ns, to this operator; moves: memory of whole programs does, before it."""
+        """A decision at `now`: a turn of at most so many ns, to this operator; moves: programs' memory does before it."""
         k = self._decisions
         for number, size in made.leave.items():
             self._rows[number].append((now, TURN, LEAVES, k, -1, size))
