@@ -315,3 +315,18 @@ def test_the_mean_pace_beside_slow_gpus_is_the_closed_form() -> None:
     ends = found.end / (1e6 / (1.0 - 0.5 * (1.0 - math.exp(-0.5))))
     assert 2.58 * ends.std() / math.sqrt(many) < 0.005
     assert abs(ends.mean() - 1.0) < 0.01
+
+
+@pytest.mark.hand_worked
+@pytest.mark.parametrize("scheduler", ["isolated", "gandiva"])
+def test_an_elastic_job_has_rounds_on_the_gpus_that_are_left(scheduler: str) -> None:
+    """50 done at 50; two of four GPUs until 150: 50 more; then the last 100.  A rigid job waits from 50 to 150."""
+    kind = ClusterFailure(name="node", repair=100)
+    found = ran(jobs((0, 200, 4), least=2), nodes(2, 2), failing((50, 1), kind=kind), scheduler, length=10.0)
+    assert found.end.tolist() == [250]
+    assert [(each.gpus, each.end) for each in found.placed] == [((0, 1, 2, 3), 50), ((0, 1), 150), ((0, 1, 2, 3), 250)]
+    rigid = ran(jobs((0, 200, 4)), nodes(2, 2), failing((50, 1), kind=kind), scheduler, length=10.0)
+    assert rigid.end.tolist() == [300]
+    # Beside a job of two: half of its GPUs until 100, 50 done; alone it does the other 50 by 150.  A rigid one takes turns.
+    beside = ran([*jobs((0, 100, 2)), *jobs((0, 100, 4), least=2)], nodes(2, 2), failing(), scheduler, length=10.0)
+    assert beside.end.tolist() == [100, 150]

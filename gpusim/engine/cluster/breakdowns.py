@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from gpusim.policies.clusters import ClusterNode, ClusterSpec
 
-
 ALL, WITHIN, BEYOND = "all", "within", "beyond"  # jobs on a node: all, those with several GPUs there, those on several nodes
 
 
