@@ -246,7 +246,7 @@ def test_the_page_and_the_metrics_have_the_failures(tmp_path: Path) -> None:
         ({"failures": "nic(rate=0.5, lasts=1 h) 5 h", "every": "never"}, "does not know what a nic at 0.5 of its rate leaves"),
         ({"failures": "nic 5 h", "every": "never"}, "a cluster does not know what a dead nic leaves of its jobs' pace"),
         ({"failures": "page 5 h", "every": "never"}, "page takes memory from GPUs, and the nodes do not say how much"),
-        ({"failures": "slow(speed=0.5, lasts=1 h) 5 h", "every": "round", "schedulers": "isolated"}, "no job is slowed by slow"),
+        ({"failures": "slow(speed=0.5, lasts=1 h) 5 h", "every": "round", "schedulers": "isolated"}, "no job is slowed by"),
         ({"failures": "gpu 5 h", "every": "never", "spare": "1 x 4 h100"}, "a spare node of 4 h100 is in the place of none"),
         ({"failures": "gpu 5 h", "every": "1 h", "schedulers": "isolated"}, "isolated works in rounds, at whose ends"),
     ],

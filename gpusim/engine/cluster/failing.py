@@ -119,7 +119,7 @@ class FailingEventRun(EventRun):
             self.book.breaks(view.now, what.node, what.kind)
 
     def _paced_anew(self, what: SlowEpisode, number: int = -1) -> None:
-        """Something is slow from now on, by a kind of this number, or is as before: jobs that it reaches go on at their pace."""
+        """Something is slow from now on, by a kind of this number, or is not any more: jobs that it reaches go on as fast."""
         reached = [job for job, gpus in self.view.running.items() if self.slow.reaches(what, gpus) and job not in self.hung]
         for job in reached:
             if number >= 0 and what.kind.kills:

@@ -48,7 +48,7 @@ class RoundTables(NamedTuple):
     asked: Annotated[Any, i1, "R"]          # whether the row was there when shares were asked for
     runs: Annotated[Any, i1, "R", "K"]
     rate: Annotated[Any, f8, "R", "K", 2]   # of both jobs
-    pace: Annotated[Any, f8, "E", "K", "M + 1"]  # of an elastic job on so many GPUs, over that on all that it wants; 0: not there
+    pace: Annotated[Any, f8, "E", "K", "M + 1"]  # of an elastic job on so many GPUs, over that on all it wants; 0: none
     size: Annotated[Any, i8, "R"]           # GPUs that the row has in this round
     share: Annotated[Any, f8, "R", "K"]
     had: Annotated[Any, f8, "R", "K"]
