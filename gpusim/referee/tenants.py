@@ -44,7 +44,7 @@ def check(
     found = [Findings() for _ in results]
     runs = followed(results, traces, profiles, own, found)
     if runs:
-        kernels = [_kernels(run) for run in runs]
+        kernels = [_kernels(run, _stop(result)) for run, result in zip(runs, results, strict=True)]
         if tenancy is None:
             parts = [as_part([(-1, 1.0)]) for _ in runs]
         else:
@@ -133,12 +133,13 @@ class TenantPart(NamedTuple):
     part: np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
-def _kernels(run: Started) -> Kernels:
+def _kernels(run: Started, stop: int) -> Kernels:
+    """Those of a run, which all end where it stops."""
     acts = run.acts
     is_kernel = np.append(run.trace.activity == KERNEL, False)[acts.op] & (acts.start < NEVER)
     rows = np.flatnonzero(is_kernel)
     return Kernels(
-        np.minimum(run.ready.bare[rows], acts.start[rows]), acts.start[rows], acts.end[rows],
+        np.minimum(run.ready.bare[rows], acts.start[rows]), acts.start[rows], np.minimum(acts.end[rows], stop),
         run.n.needs.sms[0][acts.op[rows]].astype(np.int64), run.n.needs.sms[1][acts.op[rows]].astype(np.int64),
         stream_priorities(run.trace)[acts.queue[rows]],
         run.n.needs.processors,
