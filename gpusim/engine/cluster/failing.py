@@ -48,6 +48,11 @@ class FailingCluster:
     save: float = 0.0
     seed: int = 0
 
+    def begun(self, cluster: ClusterSpec, at: float) -> tuple[Breakdowns, FailureBook]:
+        """What fails from `at` s on, and an empty book of it."""
+        broken = Breakdowns(cluster, self.kinds, spares=self.spares, seed=self.seed, told=self.told, begin=at)
+        return broken, FailureBook(cluster, self.kinds, self.seed)
+
 
 class FailingEventRun(EventRun):
     """As `EventRun`, with failures.  A job that a scheduler stops saves first, which its restart pays."""
@@ -58,11 +63,7 @@ class FailingEventRun(EventRun):
     ) -> None:  # fmt: skip
         super().__init__(jobs, cluster, rates, scheduler, **more)
         self.failing = failing
-        self.broken = Breakdowns(
-            cluster, failing.kinds, spares=failing.spares, seed=failing.seed, told=failing.told,
-            begin=self.jobs[0].arrival if self.jobs else 0.0,
-        )  # fmt: skip
-        self.book = FailureBook(cluster, failing.kinds, failing.seed)
+        self.broken, self.book = failing.begun(cluster, self.jobs[0].arrival if self.jobs else 0.0)
         many = len(self.jobs)
         self.saved = [SavedWork() for _ in self.jobs]
         self.hung: dict[int, float] = {}  # since when
