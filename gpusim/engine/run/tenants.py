@@ -158,8 +158,8 @@ def with_fault(
     coupled.leave(1, at)
     coupled.advance(state.NEVER)
     ran = [_stopped(run.result(), at, stopped=p == 1) for p, run in enumerate(runs)]
-    began = tuple(runs[p].simulation.island.began.copy() for p in others)
-    return Together(tuple(ran[p] for p in others), began, ran=tuple(ran)), 0
+    starts = tuple(runs[p].simulation.island.began.copy() for p in others)
+    return Together(tuple(ran[p] for p in others), starts, ran=tuple(ran)), 0
 
 
 def _stopped(result: Result, at: int, *, stopped: bool) -> Result:
