@@ -55,22 +55,27 @@ class BlocksHeld(NamedTuple):
 
 def given(results: Sequence[Result], found: Sequence[Findings]) -> list[GivenTurn]:
     """All decisions in their order, of the logs of all programs; a TURN record of no decision is said."""
-    made, rest = dict[int, GivenTurn](), list[tuple[int, int, int, int, int]]()
+    made, rest = dict[int, GivenTurn](), list[tuple[int, int, list[int]]]()
     for p, result in enumerate(results):
         assert result.log is not None
         for i in np.flatnonzero(result.log["kind"] == TURN).tolist():
-            t, _, what, number, operator, amount = result.log[i].tolist()
-            if what == GIVEN and number not in made:
+            record = result.log[i].tolist()
+            t, _, what, number, operator, amount = record
+            if what == GIVEN and number not in made and amount > 0:
                 made[number] = GivenTurn(t, p, amount, operator, i)
             else:
-                rest.append((p, i, what, number, amount if what != BEGAN else t))
-    for p, i, what, number, amount in rest:
-        if number not in made or what not in (LEAVES, LIMITED, BEGAN):
+                rest.append((p, i, record))
+    for p, i, (t, _, what, number, operator, amount) in rest:
+        of = made.get(number)
+        if of is None or what not in (LEAVES, LIMITED, BEGAN):
             found[p].say(i, f"a record of decision {number}, which gives no turn", "one turn of each decision")
+        elif operator != -1 or (amount != 0 if what == BEGAN else amount < 0 or t != of.at):
+            what_is = f"a record of decision {number} at {t} ns, of {amount} bytes"
+            found[p].say(i, what_is, f"what a decision at {of.at} ns says")
         elif what == BEGAN:
-            made[number].began = amount
+            of.began = t
         else:
-            (made[number].leave if what == LEAVES else made[number].limits)[p] = amount
+            (of.leave if what == LEAVES else of.limits)[p] = amount
     return sorted(made.values(), key=lambda turn: turn.at)
 
 
