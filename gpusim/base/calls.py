@@ -20,6 +20,7 @@ def parse(spec: str) -> tuple[str, dict[str, Value]]:
 def split(spec: str, what: str = "a policy") -> tuple[str, dict[str, str]]:
     """'next_k(k=4)' -> ('next_k', {'k': '4'}), of anything that is written like a policy."""
     match = _CALL.fullmatch(spec)
+    closed(spec)
     if not match:
         raise PolicyError(f"'{spec}' is not {what}", hint="write name or name(parameter=value, ...)")
     values: dict[str, str] = {}
@@ -31,6 +32,15 @@ def split(spec: str, what: str = "a policy") -> tuple[str, dict[str, str]]:
             raise PolicyError(f"'{part.strip()}' in '{spec}' is not a parameter", hint="write parameter=value")
         values[key] = text
     return match[1], values
+
+
+def closed(text: str) -> None:
+    """Raises PolicyError where parentheses do not pair."""
+    left = text.count("(") - text.count(")")
+    if left > 0:
+        raise PolicyError(f"in '{text}' a parenthesis is not closed", hint="write name(parameter=value, ...)")
+    if left < 0:
+        raise PolicyError(f"in '{text}' a parenthesis is closed that was not opened", hint="write name(parameter=value, ...)")
 
 
 def listed(text: str) -> list[str]:

@@ -16,6 +16,16 @@ from gpusim.base.errors import GpusimError
 class VerbGroup(TyperGroup):
     """Turns what a verb raises into a sentence on stderr and an exit code."""
 
+    def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
+        """As the base class does; options that are not there are answered as those of a verb are."""
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except Exception as error:
+            if not _is_usage(error):
+                raise
+            _say(_usage(error, None))
+            raise typer.Exit(2) from None
+
     def invoke(self, ctx: Any) -> Any:
         try:
             done = super().invoke(ctx)

@@ -54,9 +54,6 @@ def problems(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
             say(("beside",), f"'{name}' is {kind}, which cannot share a GPU with others", "name the recorded trace of one GPU")
     for i, text in enumerate(e.tenancy):
         shared = way(policy(text))
-        if e.options.log and (shared.memory is not None or shared.fault):
-            only = "exclusive, time_slices, mps and mig without faults: the referee follows no turns that a policy gives"
-            say(("tenancy", i), f"logs of programs beside each other are kept under {only}", "leave out log, or this way")
         if shared.memory is not None:
             try:
                 loaded.own.get("tenants", shared.memory)

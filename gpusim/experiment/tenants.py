@@ -89,7 +89,9 @@ def _with_fault(
     if not (done.finished and usual.finished):
         return _failed(done, left)
     makespan = done.metrics["makespan_ns"]
-    return replace(done, metrics={
+    seats = [int(one.spec.get("seat", p)) for p, one in enumerate(left.ran)]
+    kept = tuple(_kept(one, programs[p].work.trace) for p, one in zip(seats, left.ran, strict=True))
+    return replace(done, ranks=kept if choices.get("log") else (), metrics={
         **done.metrics, "sharing_slowdown": makespan / usual.metrics["makespan_ns"], "lost_to_fault_ns": lost,
         "all_ended_ns": max(int(one.metrics["makespan_ns"]) for one in left.results),
         **_steps(programs[0].work.trace, left.began[0], int(makespan)),

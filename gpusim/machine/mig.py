@@ -15,6 +15,7 @@ from pathlib import Path
 
 from gpusim.base.errors import GpusimError, ProfileError, suggest
 from gpusim.base.units import TIME, parse
+from gpusim.machine.mig_times import MEASURED_ON, recut_time
 from gpusim.machine.profile import Profile
 from gpusim.machine.sampling import with_numbers
 
@@ -181,12 +182,16 @@ def changes(gpu: str, before: Sequence[str], after: Sequence[str], busy: Sequenc
 
 @dataclass(frozen=True)
 class Recut:
-    """A GPU cut anew: its slices in rows, how many go and are made, and ns for that, None where no time is known."""
+    """A GPU cut anew: its slices in rows, how many go and are made, and ns for that, from `low` to `high`; basis: of the time.
+    """
 
     rows: list[dict[str, object]]
     gone: int
     made: int
-    ns: float | None
+    ns: float
+    low: float
+    high: float
+    basis: str
 
 
 def parts(text: str) -> list[str]:
@@ -223,7 +228,8 @@ def placed(gpu: str, names: Sequence[str]) -> list[dict[str, object]]:
 def recut(gpu: str, before: Sequence[str], after: Sequence[str], busy: str = "", each: str = "") -> Recut:
     """What another cut of the GPU changes.  Raises GpusimError where a busy slice would have to go.
 
-    busy  numbers of `before` on which programs run, with commas between them; each: time for a slice that goes or is made
+    busy  numbers of `before` on which programs run, with commas between them
+    each  time for a slice that goes or is made; "": as was measured on an A100
     """
     numbers = [part.strip() for part in busy.split(",") if part.strip()]
     for number in numbers:
@@ -237,5 +243,8 @@ def recut(gpu: str, before: Sequence[str], after: Sequence[str], busy: str = "",
     ]
     lying = list(zip(after, arrange(gpu, after), strict=True))
     rows += [{"slice": lying[i][0], "begins at": lying[i][1], "what": "is made"} for i in made]
-    ns = float(parse(each, TIME)) * (len(gone) + len(made)) if each else None
-    return Recut(rows, len(gone), len(made), ns)
+    if each:
+        ns = float(parse(each, TIME)) * (len(gone) + len(made))
+        return Recut(rows, len(gone), len(made), ns, ns, ns, "given")
+    basis = "measured" if gpu.startswith(MEASURED_ON) else "estimated"
+    return Recut(rows, len(gone), len(made), *recut_time(len(gone), len(made)), basis)

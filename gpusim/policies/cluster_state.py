@@ -72,12 +72,22 @@ class FreeGpus:
     def mended(self, node: int) -> None:
         """The node is back, or another is in its place."""
         self.broken.discard(node)
+        whole = self.cluster.nodes[node].memory
         for gpu in self.gpus_on(node):
+            if self.all_memory[gpu] < whole:  # another, which has lost none
+                self.memory[gpu] += whole - self.all_memory[gpu]
+                self.all_memory[gpu] = whole
             room = self.lost.pop(gpu, 0)
             self.room[gpu] += room
             self.whole[node] += int(room > 0 and self.room[gpu] == WHOLE)
             self.away -= room
             self.total[self.kind_of[gpu]] += room
+
+    def shrinks(self, gpu: int, bytes_: float) -> bool:
+        """The GPU has so many bytes less from now on; False: what is there has no room any more."""
+        self.memory[gpu] -= bytes_
+        self.all_memory[gpu] -= bytes_
+        return bool(self.memory[gpu] >= 0.0)
 
     def take(self, job: ArrivingJob, gpus: tuple[int, ...], sign: int = -1, part: Part | None = None) -> None:
         """The job has these GPUs, or this part of them; sign 1: it gives them back."""

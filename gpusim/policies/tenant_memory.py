@@ -1,8 +1,8 @@
 """What a policy of kind tenants sees and answers: which program has the GPU next, and whose memory leaves for it.
 
-It is asked when the turn of the program that runs is over, when that has nothing to run, and when another one has something
-to run that had not.  Memory moves in two ways: as bytes of a whole program, which come back before its next turn (`leave`),
-or tensor by tensor, below a limit with which the program goes on (`limits`).  A built-in is one file
+It is asked when the turn of the program that runs is over, when that has nothing to run, when another one has something to run
+that had not, and when one has ended.  Memory moves in two ways: as bytes of a whole program, which come back before its next
+turn (`leave`), or tensor by tensor, below a limit with which the program goes on (`limits`).  A built-in is one file
 `policies/tenants/<name>.py` with
 
     name(view, **parameters) -> TenantTurn | None      None: it stays as it is
@@ -90,9 +90,13 @@ class TenantsView:
         return now is not None and now.ready and not self.over
 
     def in_order(self) -> dict[int, int]:
-        """Limits by which each program that has come has what it claims of what those before it leave; none of too little."""
-        left, found = self.capacity, dict[int, int]()
+        """Limits by which each program that has come has what it claims of what those before it leave; none of too little.
+
+        One that is there keeps room for its largest operator, whatever those before it claim.
+        """
+        left, found = self.capacity - sum(one.least for one in self.tenants if one.there), dict[int, int]()
         for one in (one for one in self.tenants if one.ready or one.there):
+            left += one.least if one.there else 0
             limit = min(one.claim, left)
             if limit >= one.least:
                 found[one.number] = limit

@@ -109,7 +109,9 @@ def _together(
 
 
 def stopped(result: Result) -> int:
-    """When a run came to its end that did not finish, ns."""
+    """When a run came to its end that did not finish, ns: the time of its last record, or of what stopped it."""
+    if "stopped_at" in result.spec:
+        return int(result.spec["stopped_at"])
     return int(result.log["t"][-1]) if result.log is not None and len(result.log) else 0
 
 

@@ -7,7 +7,7 @@ its duration.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -19,8 +19,8 @@ from gpusim.machine.tenancy import KERNELS, SLICES, Tenancy, runlist
 from gpusim.machine.topology.sharing import SharedLink
 from gpusim.referee import recompute, sms
 from gpusim.referee.activities import NEVER
-from gpusim.referee.ends import Moving, Started, compare, flowing, settled
-from gpusim.referee.flows import Grants
+from gpusim.referee.ends import NOTHING, Flow, Moving, Started, compare, flowing, settled
+from gpusim.referee.flows import Grants, Moved
 from gpusim.referee.numbers import DEVICE_MEMORY
 from gpusim.referee.ranks import all_arrived, passing, stopped, unended
 from gpusim.referee.report import Findings, Report
@@ -41,31 +41,68 @@ def check(
     """
     if any(result.log is None for result in results):
         return [Report(ok=None) for _ in results]
-    found, runs = [Findings() for _ in results], list[Started]()
+    found = [Findings() for _ in results]
+    runs = followed(results, traces, profiles, own, found)
+    if runs:
+        kernels = [_kernels(run, _stop(result)) for run, result in zip(runs, results, strict=True)]
+        if tenancy is None:
+            parts = [as_part([(-1, 1.0)]) for _ in runs]
+        else:
+            parts = _turns(kernels, tenancy) if tenancy.way == SLICES else _densities(kernels, tenancy)
+        routes = [_own_links(p, run, tenancy, one_link) for p, run in enumerate(runs)]
+        settle(results, runs, moving(runs, parts, routes, results, found), routes, found)
+    return [said.report() for said in found]
+
+
+def followed(
+    results: Sequence[Result], traces: Sequence[Trace], profiles: Sequence[Profile], own: OwnTimes | None,
+    found: Sequence[Findings],
+) -> list[Started]:  # fmt: skip
+    """What each program started, all but its turns checked; none where one of them cannot be followed."""
+    runs = list[Started]()
     for result, trace, profile, said in zip(results, traces, profiles, found, strict=True):
         recompute(result, trace, profile, own, said, judge=lambda run, _: runs.append(run), beside=True)
-    if len(runs) < len(results):
-        for said in found:
-            if not said.violations:
-                what = "when it ends follows from all programs, of which another is wrong"
-                said.say(-1, what, "programs that can be followed")
-        return [said.report() for said in found]
-    kernels = [_kernels(run) for run in runs]
-    if tenancy is None:
-        parts = [_part([(-1, 1.0)]) for _ in runs]
-    else:
-        parts = _turns(kernels, tenancy) if tenancy.way == SLICES else _densities(kernels, tenancy)
-    moving = [_moving(run, part, said) for run, part, said in zip(runs, parts, found, strict=True)]
-    routes = [_own_links(p, run, tenancy, one_link) for p, run in enumerate(runs)]
-    rates = {link: run.n.links[str(name)] for run, of in zip(runs, routes, strict=True) for name, (link,) in of.items()}
-    stop = [NEVER if result.finished else stopped(result) for result in results]
-    each = [passing(one, of, at) for one, of, at in zip(moving, routes, stop, strict=True)]
-    moved = all_arrived([(one.flows, one.grants) for one in each], rates)
-    for run, one, its, at, said in zip(runs, each, moved, stop, found, strict=True):
+    if len(runs) == len(results):
+        return runs
+    for said in found:
+        if not said.violations:
+            what = "when it ends follows from all programs, of which another is wrong"
+            said.say(-1, what, "programs that can be followed")
+    return []
+
+
+Routes = Sequence[Mapping[SharedLink, tuple[SharedLink, ...]]]
+
+
+def moving(
+    runs: Sequence[Started], parts: Sequence[TenantPart], routes: Routes, results: Sequence[Result], found: Sequence[Findings]
+) -> list[Moving]:
+    """What flows of each program, whose kernels have these parts of the time, on its links and until it stops."""
+    each = zip(runs, parts, routes, results, found, strict=True)
+    return [passing(_moving(run, part, said), of, _stop(one)) for run, part, of, one, said in each]
+
+
+def settle(
+    results: Sequence[Result], runs: Sequence[Started], each: Sequence[Moving], routes: Routes, found: Sequence[Findings],
+    further: Sequence[Flow] = (),
+) -> Moved:  # fmt: skip
+    """Every end of the logs against the one that follows; of what flows further beside the programs, when it has arrived."""
+    every = [*((one.flows, one.grants) for one in each), (list(further), NOTHING)]
+    *moved, beyond = all_arrived(every, links_of(runs, routes))
+    for run, one, its, result, said in zip(runs, each, moved, results, found, strict=True):
         due = settled(one, its) if one.flows else one.own
         compare(run, due, said)
-        unended(run, due.end, at, said)
-    return [said.report() for said in found]
+        unended(run, due.end, _stop(result), said)
+    return beyond
+
+
+def links_of(runs: Sequence[Started], routes: Routes) -> dict[SharedLink, float]:
+    """Rates of all links that the programs' own stand for, bytes/ns."""
+    return {link: run.n.links[str(name)] for run, of in zip(runs, routes, strict=True) for name, (link, *_) in of.items()}
+
+
+def _stop(result: Result) -> int:
+    return NEVER if result.finished else stopped(result)
 
 
 def _own_links(p: int, run: Started, tenancy: Tenancy | None, one_link: bool) -> dict[SharedLink, tuple[SharedLink]]:
@@ -96,12 +133,13 @@ class TenantPart(NamedTuple):
     part: np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
-def _kernels(run: Started) -> Kernels:
+def _kernels(run: Started, stop: int) -> Kernels:
+    """Those of a run, which all end where it stops."""
     acts = run.acts
     is_kernel = np.append(run.trace.activity == KERNEL, False)[acts.op] & (acts.start < NEVER)
     rows = np.flatnonzero(is_kernel)
     return Kernels(
-        np.minimum(run.ready.bare[rows], acts.start[rows]), acts.start[rows], acts.end[rows],
+        np.minimum(run.ready.bare[rows], acts.start[rows]), acts.start[rows], np.minimum(acts.end[rows], stop),
         run.n.needs.sms[0][acts.op[rows]].astype(np.int64), run.n.needs.sms[1][acts.op[rows]].astype(np.int64),
         stream_priorities(run.trace)[acts.queue[rows]],
         run.n.needs.processors,
@@ -115,8 +153,10 @@ def _turns(each: Sequence[Kernels], tenancy: Tenancy) -> list[TenantPart]:
     found: list[list[tuple[int, float]]] = [[(-1, 0.0)] for _ in each]
     place, over, passing_on, i, now = -1, NEVER, False, 0, 0
 
+    ready, end = ([np.sort(column) for column in columns] for columns in ((k.ready for k in each), (k.end for k in each)))
+
     def busy(p: int) -> bool:
-        return bool(((each[p].ready <= now) & (now < each[p].end)).any())
+        return bool(np.searchsorted(ready[p], now, side="right") > np.searchsorted(end[p], now, side="right"))
 
     def held(p: int) -> int:
         k = each[p]
@@ -149,10 +189,10 @@ def _turns(each: Sequence[Kernels], tenancy: Tenancy) -> list[TenantPart]:
         passing_on, over = cost > 0, now + (cost or tenancy.tenants[to].slice)
         if not cost:
             found[to].append((now, 1.0))
-    return [_part(changes) for changes in found]
+    return [as_part(changes) for changes in found]
 
 
-def _part(changes: Sequence[tuple[int, float]]) -> TenantPart:
+def as_part(changes: Sequence[tuple[int, float]]) -> TenantPart:
     return TenantPart(np.array([time for time, _ in changes], np.int64), np.array([part for _, part in changes]))
 
 
@@ -188,7 +228,7 @@ def _densities(each: Sequence[Kernels], tenancy: Tenancy) -> list[TenantPart]:
                 parts[p], first[p] = min(1.0, got / (dense[p] * k.limit)), levels[0]
             found[p].append((now, parts[p]))
         kept = [min(one, has) for one, has in zip(held, first, strict=True)]
-    return [_part(changes) for changes in found]
+    return [as_part(changes) for changes in found]
 
 
 def _level(there: Sequence[int], p: int, dense: Sequence[float], rank: Sequence[int], kept: Sequence[float]) -> float:

@@ -21,6 +21,7 @@ Two orders are interleaved in the one array.  *Host* records stand in program or
     DECIDE      unit      what        -          block size           the release policy or the plan has had this done
     REDIRECT    unit      src<<8|dst  activity   bytes                a swap that has not started goes another way
     STALL       activity  cause       activity   ns                   its stream stood still, waiting for the other one's end
+    TURN        what      decision    operator   ns or bytes          of programs that a policy gives turns on one GPU
 
 A device call with free = 1 costs the host nothing: memory with two addresses is booked where it is in use.  DEFRAG says after
 how many events of the trace it is, and when: + 1 where the next one, an operator, has paid its launch, + 2 where that has found
@@ -32,6 +33,10 @@ waits for so many free bytes of its own device (WANTS), and goes on with them, o
 STALL stands before the START of an activity of a stream with kernels, one record for each cause (STALLS), in the order of
 time: together they last from the moment at which the stream fell idle to the start.  The activity is the one whose end was
 waited for, -1 where there was none: the host, the gap between launches, a turn among others.
+
+TURN: by a decision, of a run counted from 0, the program has the next turn of at most so many ns, which ends with that operator
+too (GIVEN; -1: with none); so many of its bytes leave before that (LEAVES); its blocks may take so many from then on (LIMITED).
+When a turn has begun before which memory of whole programs moved (BEGAN).
 
 Memory 0 is the device's, the others are the tiers below it, nearest first (1: the host's); they have no addresses (-1).  Of
 compressed swaps, the block below is what the compressed copy takes, and moved bytes are those that cross the link.  A swap is
@@ -48,13 +53,14 @@ VERSION = 3  # of the records' meaning: 1 had no DEFRAG and no DECIDE, 2 no STAL
 READ = (2, 3)  # what this program can still read
 (
     CREATE, PLACE, UNPLACE, DESTROY, ISSUE, COPY, RESERVE, RELEASE, DROP, OOM, START, END, MOVE, CANCEL, DEFRAG, DECIDE, STALL,
-    REDIRECT,
-) = range(1, 19)  # fmt: skip
+    REDIRECT, TURN,
+) = range(1, 20)  # fmt: skip
 KINDS = (
     "", "create", "place", "unplace", "destroy", "issue", "copy", "reserve", "release", "drop", "oom", "start", "end", "move",
-    "cancel", "defrag", "decide", "stall", "redirect",
+    "cancel", "defrag", "decide", "stall", "redirect", "turn",
 )  # fmt: skip
 RELEASED, PLANNED_OUT, PLANNED_IN, SKIPPED, CALLED_BACK, WANTS, REGAINED = range(7)
+GIVEN, LEAVES, LIMITED, BEGAN = range(4)  # of TURN
 STALLS = ("swap_in", "swap_out", "alloc", "launch", "sync", "event", "sms", "copy_engine")  # stall_..._ns of results.metrics
 BY_SWAP_IN, BY_SWAP_OUT, BY_ALLOC, BY_LAUNCH, BY_SYNC, BY_EVENT, BY_SMS, BY_COPY_ENGINE = range(len(STALLS))
 

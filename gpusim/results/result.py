@@ -20,7 +20,8 @@ FINISHED, OOM, HOST_OOM, FAILED = OUTCOMES = ("finished", "oom", "host_oom", "fa
 # Keys of `spec` that nothing compares.
 FOR_REFEREE = (
     "kernel_times", "profile_hash", "log_version", "program_hash", "memories", "remote", "remote_access", "told", "paging",
-    "unanswered", "slower", "link_bytes",
+    "unanswered", "slower", "link_bytes", "turns",
+    "stopped_at", "began_at", "seat",
 )  # fmt: skip
 _NUMBERS = (int, float, np.number)
 
@@ -37,6 +38,9 @@ class Result:
               engine runs at once), and of other tiers than the host alone tiers (as written) and memories (each with its
               capacity, ways and slots), and of a rank whose kernels take longer than its GPU's the factor, slower, or (ns,
               factor) of each change.  Of all ranks together link_bytes: what passed each link of the machine
+              Of programs beside one that has a fatal fault, ns: stopped_at, when that stopped this one, or began_at, when it
+              began again, and on which seat
+              Of programs that a policy gives turns, turns: capacity (bytes for all), and what each claims
               Under unified memory, told: what the driver did other than asked, a sentence each; and paging: page (bytes),
               chunks (of GPU memory), whole (a chunk each block), processors, allocations (bytes, where in its window,
               kind), events (of all of the log), began and began_ns (those before the run was timed, and since when)

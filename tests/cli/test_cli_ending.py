@@ -51,6 +51,9 @@ def test_each_example_in_the_help_has_a_line_of_its_own() -> None:
 def test_an_unknown_verb_or_option_is_a_usage_error() -> None:
     assert CliRunner().invoke(app, ["rum"]).exit_code == 2
     assert CliRunner().invoke(app, ["run", "--job", "two"]).exit_code == 2
+    for words, place in ((["--foo"], "gpusim"), (["calibrate", "--foo"], "gpusim calibrate")):
+        done = CliRunner().invoke(app, words, prog_name="gpusim")
+        assert (done.exit_code, done.stderr) == (2, f"gpusim: No such option: --foo (`{place} --help`)\n")
 
 
 def _ends(raises: Callable[[], object]) -> tuple[int, str]:

@@ -18,7 +18,7 @@ from gpusim.engine.cluster.failing_rounds import FailingRoundRun
 from gpusim.engine.cluster.measures import measures
 from gpusim.engine.cluster.outcome import ClusterOutcome
 from gpusim.engine.failures.run import CheckpointCost, FailingRun, FailureKind, Job, ToldFailure
-from gpusim.policies.clusters import ArrivingJob, ClusterSpec, JobRates
+from gpusim.policies.clusters import ArrivingJob, ClusterNode, ClusterSpec, JobRates
 from gpusim.policies.intervals import expected_time
 from gpusim.policies.registry import get
 
@@ -258,3 +258,75 @@ def test_the_time_of_gpus_is_work_or_lost(scheduler: str) -> None:
         found = ran(what, nodes(*sizes), how, scheduler)
         assert found.worked == pytest.approx(sum(job.work * job.gpus for job in what) + sum(spent(found)))
         assert found.busy[-1] == 0 and not np.isnan(found.end).any()
+
+
+@pytest.mark.hand_worked
+def test_slow_parts_slow_the_jobs_that_use_them() -> None:
+    """For 40 s from 10 on half as fast: 20 s of work less.  A GPU reaches its job, a card those on two nodes, a wire those with
+    two GPUs on its node."""
+    slow = {"speed": 0.5, "lasts": 40.0, "kills": False, "leaves": False}
+    card, wire = (ClusterFailure(name=name, reach=reach, **slow) for name, reach in (("nic", "beyond"), ("link", "within")))
+    gpu = ClusterFailure(name="slow", one_gpu=True, **slow)
+    three = jobs((0, 100, 4), (0, 100, 2), (0, 100, 1))
+    for kind, ends in ((card, [120, 100, 100]), (wire, [120, 120, 100])):
+        found = ran(three, nodes(2, 2, 2, 1), failing((10, 0), (10, 2), kind=kind))
+        assert found.end.tolist() == ends
+    one = ran(jobs((0, 100, 1)), nodes(1), failing((10, 0), kind=gpu))
+    assert one.end.tolist() == [120] and spent(one) == [0, 0, 0, 0, 20]
+    both = ran(jobs((0, 100, 1)), nodes(1), failing((10, 0), (30, 0), kind=gpu))
+    assert both.end.tolist() == [130] and spent(both)[4] == 30  # from 10 to 70
+
+
+@pytest.mark.hand_worked
+def test_a_dead_card_ends_programs_and_leaves_them_slower() -> None:
+    """30 done at 30, noticed at 35; 10 of work are lost; half as fast until 130: 47.5; the last 32.5 until 162.5."""
+    card = ClusterFailure(name="nic", reach="beyond", speed=0.5, lasts=100.0, leaves=False, detect=5)
+    found = ran(jobs((0, 100, 2), (0, 90, 1)), nodes(1, 1, 1), failing((30, 0), (30, 2), kind=card, policy=every(20)))
+    assert found.end.tolist() == [162.5, 90]
+    assert spent(found) == [0, 10, 0, 20, 2 * 47.5]
+
+
+@pytest.mark.hand_worked
+def test_a_slow_node_that_is_replaced_is_fast_again() -> None:
+    """Half as fast from 10; the node leaves at 30 with 20 done, another is in its place at 35."""
+    kinds = (ClusterFailure(name="slow", one_gpu=True, speed=0.5, lasts=1e6, kills=False, leaves=False), NODE)
+    told = [ToldBreakdown(10, 0, 0), ToldBreakdown(30, 1, 0)]
+    found = ran(jobs((0, 100, 1)), nodes(1), FailingCluster(kinds=kinds, told=told, spares=nodes(1).nodes, policy=every(5)))
+    assert found.end.tolist() == [35 + 80]
+
+
+@pytest.mark.hand_worked
+def test_retired_pages_leave_a_job_no_room() -> None:
+    """8 bytes of 10: the third page takes its room at 30; it has saved 30, and goes on elsewhere at 35."""
+    page = ClusterFailure(name="page", one_gpu=True, leaves=False, kills=False, bytes=1.0, detect=5)
+    two = ClusterSpec((ClusterNode(kind="v100", gpus=1, memory=10.0),) * 2)
+    how = failing((10, 0), (20, 0), (30, 0), kind=page, policy=every(10))
+    found = ran(jobs((0, 100, 1), memory=8.0), two, how)
+    assert found.end.tolist() == [35 + 70]
+    assert [each.gpus for each in found.placed] == [(0,), (1,)]
+
+
+@pytest.mark.formulas
+def test_the_mean_pace_beside_slow_gpus_is_the_closed_form() -> None:
+    """A GPU that is slow for 500 s every 1000 s is so for a share 1 - exp(-0.5) of the time, as episodes overlap."""
+    slow = ClusterFailure(name="slow", rates={1: 1e-3}, one_gpu=True, speed=0.5, lasts=500.0, kills=False, leaves=False)
+    many = 40
+    found = ran(jobs(*[(0, 1e6, 1)] * many), nodes(*[1] * many), FailingCluster(kinds=(slow,), seed=3))
+    ends = found.end / (1e6 / (1.0 - 0.5 * (1.0 - math.exp(-0.5))))
+    assert 2.58 * ends.std() / math.sqrt(many) < 0.005
+    assert abs(ends.mean() - 1.0) < 0.01
+
+
+@pytest.mark.hand_worked
+@pytest.mark.parametrize("scheduler", ["isolated", "gandiva"])
+def test_an_elastic_job_has_rounds_on_the_gpus_that_are_left(scheduler: str) -> None:
+    """50 done at 50; two of four GPUs until 150: 50 more; then the last 100.  A rigid job waits from 50 to 150."""
+    kind = ClusterFailure(name="node", repair=100)
+    found = ran(jobs((0, 200, 4), least=2), nodes(2, 2), failing((50, 1), kind=kind), scheduler, length=10.0)
+    assert found.end.tolist() == [250]
+    assert [(each.gpus, each.end) for each in found.placed] == [((0, 1, 2, 3), 50), ((0, 1), 150), ((0, 1, 2, 3), 250)]
+    rigid = ran(jobs((0, 200, 4)), nodes(2, 2), failing((50, 1), kind=kind), scheduler, length=10.0)
+    assert rigid.end.tolist() == [300]
+    # Beside a job of two: half of its GPUs until 100, 50 done; alone it does the other 50 by 150.  A rigid one takes turns.
+    beside = ran([*jobs((0, 100, 2)), *jobs((0, 100, 4), least=2)], nodes(2, 2), failing(), scheduler, length=10.0)
+    assert beside.end.tolist() == [100, 150]

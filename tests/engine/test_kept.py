@@ -26,17 +26,22 @@ from gpusim.engine.cluster.rounds import RoundRun
 from gpusim.engine.failures import tables as failing
 from gpusim.engine.failures.run import CheckpointCost, FailingRun, FailureKind, Job
 from gpusim.engine.failures.together import SharedSpares
+from gpusim.engine.run.claims import claim_of
 from gpusim.engine.run.coupled import Coupled
+from gpusim.engine.run.memory_turns import MemoryTurns
 from gpusim.engine.run.simulate import prepared
 from gpusim.engine.serving import tables as serving
 from gpusim.engine.serving.costs import linear_cost
 from gpusim.engine.serving.run import Engine, ServiceRun
-from gpusim.machine import catalogue
+from gpusim.machine import catalogue, mig
 from gpusim.machine.tenancy import MPS, SLICES, Switch, Tenancy, Tenant
 from gpusim.machine.topology.connections import Connections
 from gpusim.policies.clusters import JobRates
 from gpusim.policies.registry import get
 from gpusim.policies.schedule.parts.running import request_table
+from gpusim.referee.bounds import most_alive
+from gpusim.results.log import LOG
+from gpusim.trace.trace import COLLECTIVE, COPY_PEER, KERNEL
 
 pytestmark = [pytest.mark.agreement, pytest.mark.slow]
 S = 1e9
@@ -65,6 +70,46 @@ def tenants(mode: str, seed: int) -> Any:
         mode, tuple(Tenant(slice=each) for each in (40_000, 70_000, 90_000)), Switch(500.0, 0)
     ) if mode == SLICES else Tenancy(mode, (Tenant(),) * 3, Switch(0.0, 0))  # fmt: skip
     return Coupled([one.simulation for one in each], Connections(tenancy=tenancy)), each
+
+
+def in_memory_turns(word: str) -> Any:
+    """Three programs of which two fit, in turns that a policy gives."""
+    rng, profile = np.random.default_rng(4), catalogue.load("a100-pcie-40gb")
+    traces = [program_of(rng) for _ in range(3)]
+    for trace in traces:
+        trace.activity.setflags(write=True)
+        trace.activity[np.isin(trace.activity, (COLLECTIVE, COPY_PEER))] = KERNEL
+    each = [prepared(trace, profile, log=True, place="device", evict="lru") for trace in traces]
+    claims = [claim_of(one.work, int(1.2 * most_alive(one.work.trace, one.work.trace.size)) + (2 << 20)) for one in each]
+    turns = MemoryTurns(get("tenants", word), 2 * max(claim.most for claim in claims), claims)
+    tenancy = Tenancy(SLICES, (Tenant(),) * 3, Switch(500.0, 0))
+    return Coupled([one.simulation for one in each], Connections(tenancy=tenancy), turns), each
+
+
+@pytest.mark.parametrize("word", ["nvshare(quantum=2e-4)", "salus", "antman(slice_ms=0.05)", "tgs(slice_ms=0.05)"])
+def test_tenants_in_turns_of_a_policy(word: str) -> None:
+    def ended(run: Any) -> Any:
+        coupled = run[0]
+        return [of_coupled(run), [coupled.memory.records.into(np.zeros(0, LOG), p).tobytes() for p in range(3)]]
+
+    interrupted(
+        lambda: in_memory_turns(word), lambda run, until: run[0].advance(until) == state.FINISHED, ended, 1_500_000
+    )
+
+
+def slices_of_mig() -> Any:
+    """Each on a slice of its own; they share the link to the host."""
+    rng, gpu = np.random.default_rng(5), catalogue.load("a100-sxm4-80gb")
+    machines = [mig.instance(gpu, name) for name in ("3g.40gb", "2g.20gb", "1g.10gb")]
+    each = [prepared(program_of(rng), machine, log=True, place="pytorch", evict="lru") for machine in machines]
+    names = ("h2d", "d2h", "both")
+    rates = {f"gpu {name}": getattr(each[0].simulation.machine, name) for name in names}
+    link = Connections(rates, [{name: (f"gpu {name}",) for name in names}] * 3)
+    return Coupled([one.simulation for one in each], link), each
+
+
+def test_programs_on_mig_slices() -> None:
+    interrupted(slices_of_mig, lambda run, until: run[0].advance(until) == state.FINISHED, of_coupled, 2_000_000)
 
 
 def of_coupled(run: Any) -> Any:
@@ -127,7 +172,10 @@ def cluster(scheduler: str, fails: bool = False) -> Any:
     kind = RoundRun if made.verb == "shares" else EventRun
     if fails:
         node = ClusterFailure(name="node", rates={4: 1 / 2000}, detect=20, repair=900)
-        what, saves = (node, ClusterFailure(name="job", of_jobs=1e-4)), get("checkpoint", "every(seconds=300)")
+        slow = ClusterFailure(name="slow", rates={4: 1 / 900}, one_gpu=True, speed=0.5, lasts=400, kills=False, leaves=False)
+        card = ClusterFailure(name="nic", rates={4: 1 / 2000}, reach="beyond", speed=0.7, lasts=900, leaves=False)
+        parts = () if made.verb == "shares" else (slow, card)
+        what, saves = (node, ClusterFailure(name="job", of_jobs=1e-4), *parts), get("checkpoint", "every(seconds=300)")
         how = FailingCluster(kinds=what, policy=saves, save=5.0, spares=nodes(4).nodes, seed=2)
         kind = partial(FailingRoundRun if made.verb == "shares" else FailingEventRun, failing=how)
         each = [replace(job, least=job.gpus // 2) for job in each]

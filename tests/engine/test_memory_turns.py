@@ -243,3 +243,11 @@ def test_what_a_program_claims() -> None:
         steps.free(one, other)
     claim = claim_of(build(steps.trace(), steps.trace().duration), 3 * BLOCK)
     assert claim == Claim(3 * BLOCK, 2 * BLOCK, 2 * BLOCK, (0, 2))
+
+
+def test_the_policy_is_asked_when_a_program_ends() -> None:
+    """The first has 6000 of 10,000, runs until 500 and ends with its host's work at 3000: only then has the other one room."""
+    first = kernels(500)
+    first.until(3000)
+    each, _ = memory_turns("first_come(slice_ms=0.001)", (6000, 6000), first, kernels(1500))
+    assert each == [[(0, 500)], [(3000, 4500)]]

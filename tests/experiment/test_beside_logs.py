@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpusim.base.errors import ConfigError
 from gpusim.experiment import grid, load
 from gpusim.experiment.beside_checked import check_beside
 from gpusim.experiment.tasks import plan
@@ -25,7 +23,8 @@ trace: gpt-medium-infer
 beside: resnet50-train-8
 profile: a100-sxm4-80gb
 tenancy: [time_slices, mps, "mps(cap=40, others_cap=60)", "mps(others_priority=1, yields=kernels)",
-          exclusive, mig(slice=3g.40gb)]
+          exclusive, mig(slice=3g.40gb), "over_commit(policy=nvshare, quantum=0.02)",
+          mps(fault=20 ms), time_slices(fault=21 ms), "mig(slice=3g.40gb, fault=20 ms)"]
 bounds: false
 figures: []
 options: {log: true}
@@ -49,7 +48,7 @@ def results(folder: Path) -> list[Result]:
 @pytest.mark.slow
 def test_the_referee_passes_all_ways(folder: Path, results: list[Result]) -> None:
     reports = [check_beside(result, folder) for result in results]
-    assert [(report.ok, report.violations) for report in reports] == [(True, ())] * 6
+    assert [(report.ok, report.violations) for report in reports] == [(True, ())] * 10
 
 
 @pytest.mark.slow
@@ -68,11 +67,15 @@ def test_each_program_is_a_device_of_the_timeline_and_has_metrics(folder: Path, 
     assert set(np.unique(found_rows.rows["device"])) == {0, 1} and found_rows.device == "program"
     found = list(fired(RecordedRuns(folder)))
     assert [alert for _, rows in found for alert in rows if alert["alert"] == "Straggler"] == []
-    assert [len(places) for _, places in RecordedRuns(folder).results()] == [2] * 6
+    assert [len(places) for _, places in RecordedRuns(folder).results()] == [2] * 7 + [3, 2, 2]
 
 
-def test_ways_that_the_referee_does_not_follow_keep_no_log(tmp_path: Path) -> None:
-    for way in ("mps(fault=1 s)", "over_commit(policy=nvshare)"):
-        (tmp_path / "e.yaml").write_text(re.sub(r"tenancy: \[[^]]*\]", f"tenancy: {way}", TEXT))
-        with pytest.raises(ConfigError, match="logs of programs beside each other are kept under exclusive, time_slices, mps"):
-            load.experiment(str(tmp_path / "e.yaml"))
+@pytest.mark.slow
+@pytest.mark.parametrize(("run", "which"), [(7, 0), (7, 1), (7, 2), (8, 1)])
+def test_a_wrong_time_around_a_fault_is_found(folder: Path, results: list[Result], run: int, which: int) -> None:
+    """Of programs that the fault of another has stopped, and of one that has begun again."""
+    ranks = list(results[run].ranks)
+    log = ranks[which].log.copy()
+    log["t"][len(log) // 2 :] += 1000
+    ranks[which] = replace(ranks[which], log=log)
+    assert check_beside(replace(results[run], ranks=tuple(ranks)), folder).ok is False

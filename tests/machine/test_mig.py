@@ -95,7 +95,17 @@ def test_another_cut_says_what_goes_and_takes_the_time_of_its_steps() -> None:
         ("3g.40gb", 0, "goes"), ("3g.40gb", 4, "stays"), ("4g.40gb", 0, "is made"),
     ]  # fmt: skip
     assert (found.gone, found.made, found.ns) == (1, 1, 4e9)
-    assert mig.recut(GPU, ["3g.40gb"], ["3g.40gb", "4g.40gb"]).ns is None
+
+
+def test_another_cut_takes_as_long_as_was_measured() -> None:
+    """One instance goes and one is made: 124.4 and 56.6 ms; four go and three are made: means of the cuts that have so many."""
+    one = mig.recut(GPU, ["3g.40gb", "3g.40gb"], ["3g.40gb", "4g.40gb"], busy="1")
+    assert [one.ns, one.low, one.high] == [pytest.approx(181e6)] * 3 and one.basis == "measured"
+    many = mig.recut(GPU, ["1g.10gb"] * 4, ["2g.20gb", "2g.20gb", "2g.20gb"])
+    assert many.low == pytest.approx((154.1 + 108.0) * 1e6) and many.high == pytest.approx((174.1 + 111.3) * 1e6)
+    assert many.low < many.ns < many.high
+    assert mig.recut("h100-sxm-80gb", ["3g.40gb"], ["4g.40gb"]).basis == "estimated"
+    assert mig.recut(GPU, ["3g.40gb"], ["3g.40gb"]).ns == 0.0
 
 
 def test_a_busy_slice_does_not_go() -> None:

@@ -31,7 +31,7 @@ def verb(
     rates: Annotated[str, typer.Option(help="Steps a second: Gavel's JSON; or island(sharing=mps): simulated.")] = "",
     round: Annotated[str, typer.Option(help="Length of a round, where the scheduler answers shares of time.")] = "360 s",
     restart: Annotated[str, typer.Option(help="Time that a job which was stopped needs before it goes on.")] = "0 s",
-    failures: Annotated[str, typer.Option(help="llama3; 'gpu 50000 h, rack(nodes=4) 900 d, job 20 d'; a log (CSV).")] = "",
+    failures: Annotated[str, typer.Option(help="llama3; 'gpu 50000 h, nic(speed=0.9, lasts=1 h) 3000 h'; a log (CSV).")] = "",
     every: Annotated[str, typer.Option(help="Between checkpoints of a job: a time, young, daly, adaptive, or never.")] = "",
     save: Annotated[str, typer.Option(help="Time for which a checkpoint stops a job.")] = "0 s",
     detect: Annotated[str, typer.Option(help="Time until a failure is noticed.")] = "1 min",

@@ -24,7 +24,7 @@ def verb(
     *,
     before: Annotated[str, typer.Option("--from", help="The slices that are there now.")] = "",
     busy: Annotated[str, typer.Option(help="Numbers of those on which programs run, from 0 on: 0,2.")] = "",
-    each: Annotated[str, typer.Option(help="Time to take a slice away or to make one: no source gives it.")] = "",
+    each: Annotated[str, typer.Option(help="Time to take a slice away or to make one, instead of the measured one.")] = "",
     json: Json = False,
 ) -> None:
     """The MIG slices of a GPU, where they lie, and what another cut of it changes."""
@@ -38,7 +38,8 @@ def verb(
         return
     found = mig.recut(gpu, mig.parts(before), mig.parts(cut), busy, each)
     if json:
-        emit_json({"slices": found.rows, "seconds": found.ns and found.ns / 1e9})
+        times = {"seconds": found.ns, "low_s": found.low, "high_s": found.high}
+        emit_json({"slices": found.rows, **{name: ns / 1e9 for name, ns in times.items()}, "basis": found.basis})
         return
     emit(found.rows, json)
     typer.echo(f"\n{_sentence(found)}")
@@ -46,6 +47,8 @@ def verb(
 
 def _sentence(found: Recut) -> str:
     steps = f"slices that go: {found.gone}, that are made: {found.made}"
-    if found.ns is None:
-        return f"{steps}; no source gives the time of that, --each takes yours"
-    return f"{steps}; {found.ns / 1e9:g} s in all, while slices that stay run on"
+    if found.basis == "given":
+        return f"{steps}; {found.ns / 1e9:g} s in all, while slices that stay run on"
+    span = f"{found.ns / 1e9:.2g} s ({found.low / 1e9:.2g} to {found.high / 1e9:.2g})"
+    where = "as measured on an A100" if found.basis == "measured" else "estimated: measured on an A100"
+    return f"{steps}; {span} in all, {where}, while slices that stay run on"

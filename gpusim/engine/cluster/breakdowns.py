@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 from gpusim.policies.clusters import ClusterNode, ClusterSpec
 
+ALL, WITHIN, BEYOND = "all", "within", "beyond"  # jobs on a node: all, those with several GPUs there, those on several nodes
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterFailure:
@@ -27,6 +29,10 @@ class ClusterFailure:
     one_gpu  it strikes one GPU of the node, and the jobs on it; else the node and all jobs there
     leaves   the node is away until it is repaired; else the program dies and its nodes stay
     group    nodes that fail together, the first of them a multiple of their number
+    speed    what jobs that it reaches keep of their pace, for `lasts`
+    reach    which jobs on the node it reaches: ALL, WITHIN, BEYOND
+    kills    their programs die
+    bytes    of a GPU's memory that are retired; the jobs there die where they have no room any more
     """
 
     name: str
@@ -37,6 +43,11 @@ class ClusterFailure:
     group: int = 1
     detect: float = 0.0
     repair: float = math.inf
+    speed: float = 1.0
+    lasts: float = 0.0
+    reach: str = ALL
+    kills: bool = True
+    bytes: float = 0.0
 
 
 class ToldBreakdown(NamedTuple):
@@ -91,6 +102,8 @@ class Breakdowns:
         """1/s: of failures of a job with so many GPUs on each of these nodes."""
         found = math.fsum(kind.of_jobs for kind in self.kinds)
         for number, kind in enumerate(self.kinds):
+            if not kind.kills or (kind.reach == BEYOND and len(nodes) == 1):
+                continue
             groups = {node // kind.group: node for node in nodes}
             for node in groups.values():
                 strikes = nodes[node] / self._nodes[node].gpus if kind.one_gpu and not kind.leaves else float(kind.group)

@@ -20,9 +20,10 @@ from typing import Any
 from gpusim.base.errors import GpusimError
 from gpusim.engine.cluster.breakdowns import Breakdowns, ClusterFailure, NodeBreakdown, ToldBreakdown
 from gpusim.engine.cluster.events import EventRun
-from gpusim.engine.cluster.failure_book import LOST, NOTICING, RESTARTING, SAVING, FailureBook
+from gpusim.engine.cluster.failure_book import LOST, NOTICING, RESTARTING, SAVING, SLOWED, FailureBook
 from gpusim.engine.cluster.outcome import ClusterOutcome
 from gpusim.engine.cluster.saving import SavedWork
+from gpusim.engine.cluster.slowing import SlowEpisode, SlowParts
 from gpusim.policies.cluster_state import WHOLE, parts_of
 from gpusim.policies.clusters import ArrivingJob, ClusterNode, ClusterSpec, JobRates, Part
 from gpusim.policies.forms import CheckpointPolicy
@@ -47,6 +48,11 @@ class FailingCluster:
     save: float = 0.0
     seed: int = 0
 
+    def begun(self, cluster: ClusterSpec, at: float) -> tuple[Breakdowns, FailureBook]:
+        """What fails from `at` s on, and an empty book of it."""
+        broken = Breakdowns(cluster, self.kinds, spares=self.spares, seed=self.seed, told=self.told, begin=at)
+        return broken, FailureBook(cluster, self.kinds, self.seed)
+
 
 class FailingEventRun(EventRun):
     """As `EventRun`, with failures.  A job that a scheduler stops saves first, which its restart pays."""
@@ -57,16 +63,13 @@ class FailingEventRun(EventRun):
     ) -> None:  # fmt: skip
         super().__init__(jobs, cluster, rates, scheduler, **more)
         self.failing = failing
-        self.broken = Breakdowns(
-            cluster, failing.kinds, spares=failing.spares, seed=failing.seed, told=failing.told,
-            begin=self.jobs[0].arrival if self.jobs else 0.0,
-        )  # fmt: skip
-        self.book = FailureBook(cluster, failing.kinds, failing.seed)
+        self.broken, self.book = failing.begun(cluster, self.jobs[0].arrival if self.jobs else 0.0)
         many = len(self.jobs)
         self.saved = [SavedWork() for _ in self.jobs]
         self.hung: dict[int, float] = {}  # since when
         self.noticed: list[tuple[float, int, int]] = []  # when, job, its which run
         self.dies: list[tuple[float, int, int]] = []  # the same of programs that die by themselves
+        self.slow, self.keeps = SlowParts(self.view.free), [1.0] * many  # of its pace what each job keeps
         self.runs, self.tries = [0] * many, [0] * many
         self.told = [0.0] * many  # up to when its time stands in the book
         self._failed = getattr(scheduler, "failed", None)
@@ -78,15 +81,18 @@ class FailingEventRun(EventRun):
         if nothing and not self.broken.coming:
             return math.inf  # jobs wait, on whole nodes, and nothing is to come but failures
         dies = self.dies[0][0] if self.dies else math.inf
-        return min(self.broken.at, self.noticed[0][0] if self.noticed else math.inf, dies)
+        return min(self.broken.at, self.noticed[0][0] if self.noticed else math.inf, dies, self.slow.ends)
 
     def _happen(self) -> None:
         now = self.view.now
+        for ended in self.slow.over(now):
+            self._paced_anew(ended)
         while self.broken.at <= now:
             for each in self.broken.happen():
                 if each.kind < 0:
                     self.view.free.mended(each.node)
                     self.book.back(now, each.node)
+                    self.slow.replaced(each.node)
                 else:
                     self._breaks(each)
         while self.noticed and self.noticed[0][0] <= now:
@@ -100,6 +106,11 @@ class FailingEventRun(EventRun):
 
     def _breaks(self, what: NodeBreakdown) -> None:
         view, kind = self.view, self.failing.kinds[what.kind]
+        if kind.speed < 1.0:
+            self._paced_anew(self.slow.begins(view.now, what.node, what.gpu, kind), what.kind)
+            return
+        if kind.bytes and view.free.shrinks(what.gpu, kind.bytes):
+            return
         gpus = set(view.free.gpus_on(what.node)) if what.gpu < 0 else {what.gpu}
         for job in [job for job, mine in view.running.items() if not gpus.isdisjoint(mine)]:
             if job not in self.hung:
@@ -107,6 +118,15 @@ class FailingEventRun(EventRun):
         if kind.leaves:
             view.free.breaks(what.node)
             self.book.breaks(view.now, what.node, what.kind)
+
+    def _paced_anew(self, what: SlowEpisode, number: int = -1) -> None:
+        """Something is slow from now on, by a kind of this number, or is not any more: jobs that it reaches go on as fast."""
+        reached = [job for job, gpus in self.view.running.items() if self.slow.reaches(what, gpus) and job not in self.hung]
+        for job in reached:
+            if number >= 0 and what.kind.kills:
+                self._fail(job, number)
+            else:
+                self._go(job)
 
     def _fail(self, job: int, number: int) -> None:
         """Its program is dead; it keeps its GPUs until that is noticed."""
@@ -128,7 +148,7 @@ class FailingEventRun(EventRun):
     def _notice(self, job: int) -> None:
         view = self.view
         gpus, part, said = view.running[job], view.part[job], self.jobs[job]
-        there = tuple(gpu for gpu in gpus if view.free.works((gpu,)))
+        there = tuple(gpu for gpu in gpus if view.free.works((gpu,)) and view.free.memory[gpu] >= 0.0)
         kind = view.free.kind_of[gpus[0]]
         size = next((n for n in said.sizes() if n <= len(there) and (n == len(gpus) or view.pace(job, kind, n) > 0.0)), 0)
         if size:
@@ -173,7 +193,8 @@ class FailingEventRun(EventRun):
         return self.saved[job].takes(seconds)
 
     def _rate(self, job: int) -> float:
-        return 0.0 if job in self.hung else super()._rate(job)
+        self.keeps[job] = self.slow.factor(self.view.running[job])
+        return 0.0 if job in self.hung else super()._rate(job) * self.keeps[job]
 
     def _can_grow(self, job: int) -> bool:
         return job not in self.hung
@@ -181,13 +202,15 @@ class FailingEventRun(EventRun):
     def _count(self, job: int) -> None:
         now, saved = self.view.now, self.saved[job]
         if now > self.counted[job] and self.speed[job] > 0.0:
-            gpus, before = self._size(job), saved.safe
+            gpus, before, keeps = self._size(job), saved.safe, self.keeps[job]
             self.steps[job], stopped = saved.works(
-                now - self.counted[job], self.speed[job], self.steps[job], self.jobs[job].work, gpus
+                now - self.counted[job], self.speed[job], self.steps[job], self.jobs[job].work, gpus * keeps
             )
             if saved.safe > before:
                 self.tries[job] = 0
             self.book.spent[SAVING] += stopped * gpus
+            if keeps < 1.0:
+                self.book.spent[SLOWED] += (now - self.counted[job] - stopped) * gpus * (1.0 - keeps)
         self.counted[job] = max(now, self.counted[job])
 
     def _size(self, job: int) -> float:

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from gpusim.base.errors import GpusimError
-from gpusim.engine.cluster.breakdowns import Breakdowns, NodeBreakdown
+from gpusim.engine.cluster.breakdowns import NodeBreakdown
 from gpusim.engine.cluster.failing import FailingCluster
-from gpusim.engine.cluster.failure_book import LOST, NOTICING, FailureBook
+from gpusim.engine.cluster.failure_book import LOST, NOTICING
 from gpusim.engine.cluster.outcome import ClusterOutcome
 from gpusim.engine.cluster.rounds import RoundRun, RunningRow
 from gpusim.policies.clusters import ArrivingJob, ClusterSpec, JobRates
@@ -32,10 +32,7 @@ class FailingRoundRun(RoundRun):
     ) -> None:  # fmt: skip
         super().__init__(jobs, cluster, rates, scheduler, **more)
         self.failing = failing
-        self.broken = Breakdowns(
-            cluster, failing.kinds, spares=failing.spares, seed=failing.seed, told=failing.told, begin=self.now
-        )
-        self.book = FailureBook(cluster, failing.kinds, failing.seed)
+        self.broken, self.book = failing.begun(cluster, self.now)
         self.begun = self.now  # the round
         self.node_of = [node for node, each in enumerate(cluster.nodes) for _ in range(each.gpus)]
         self.away: frozenset[int] = frozenset()

@@ -12,7 +12,7 @@ from gpusim.engine.cluster.breakdowns import ClusterFailure
 from gpusim.engine.cluster.outcome import BrokenNode, FailedJobs
 from gpusim.policies.clusters import ClusterSpec
 
-SAVING, NOTICING, RESTARTING, LOST = "saving", "noticing", "restarting", "worked twice"
+SAVING, NOTICING, RESTARTING, LOST, SLOWED = "saving", "noticing", "restarting", "worked twice", "slowed"
 
 
 class FailureBook:
@@ -26,6 +26,8 @@ class FailureBook:
         self._nodes, self._kinds, self._seed = cluster.nodes, kinds, seed
         self.away: dict[int, tuple[float, int]] = {}
         self.spent = dict.fromkeys((SAVING, NOTICING, RESTARTING, LOST), 0.0)
+        if any(kind.speed < 1.0 for kind in kinds):
+            self.spent[SLOWED] = 0.0
         self.interruptions: list[float] = []
         self._broken: list[BrokenNode] = []
         self._over_time: list[tuple[float, float]] = []

@@ -85,6 +85,17 @@ def rank(s: RoundTables, k: int) -> int:
     return many
 
 
+@kernel
+def fitting(s: RoundTables, job: int, k: int, room: int) -> int:
+    """GPUs that the job takes of so many: all that it wants, or an elastic one as many as there are; 0: too few are there."""
+    size, at = s.job[job].wants, s.job[job].elastic
+    if at >= 0:
+        size = min(size, room)
+        while size > 0 and s.pace[at, k, size] <= 0.0:
+            size -= 1
+    return int(size)
+
+
 @outlined
 def choose(s: RoundTables, k: int) -> int:
     """Rows by priority into `chosen`, each job once, as long as there is room: how many."""
@@ -94,8 +105,9 @@ def choose(s: RoundTables, k: int) -> int:
             break
         row = s.order[at]
         a, b = s.a[row], s.b[row]
-        if s.job[a].wants <= room and not s.job[a].placed and not (b >= 0 and s.job[b].placed):
-            room -= s.job[a].wants
+        s.size[row] = fitting(s, a, k, room) if b < 0 else s.job[a].wants
+        if 0 < s.size[row] <= room and not s.job[a].placed and not (b >= 0 and s.job[b].placed):
+            room -= s.size[row]
             s.job[a].placed = 1
             if b >= 0:
                 s.job[b].placed = 1
@@ -109,8 +121,10 @@ def hold(s: RoundTables, row: int, k: int, before: int) -> None:
     """The row has GPUs in this round: those of before, or such as are found later (-1)."""
     c = s.course[0]
     h = s.held[c.held]
-    h.a, h.b, h.kind, h.row, h.many = s.a[row], s.b[row], k, row, s.job[s.a[row]].wants
-    h.piece, h.round, h.struck = -1, c.rounds, 0
+    h.a, h.b, h.kind, h.row, h.many = s.a[row], s.b[row], k, row, s.size[row]
+    h.piece, h.round, h.struck, h.pace = -1, c.rounds, 0, 1.0
+    if h.many < s.job[h.a].wants:
+        h.pace = s.pace[s.job[h.a].elastic, k, h.many]
     if before >= 0:
         for i in range(h.many):
             s.gpus[c.held, i] = s.gpus_before[before, i]
@@ -124,8 +138,8 @@ def place(s: RoundTables, k: int, many: int) -> None:
     stay, largest = True, 0
     for at in range(many):
         before = s.holds[s.chosen[at]]
-        stay = stay and before >= 0 and s.before[before].kind == k
-        largest = max(largest, s.job[s.a[s.chosen[at]]].wants)
+        stay = stay and before >= 0 and s.before[before].kind == k and s.before[before].many == s.size[s.chosen[at]]
+        largest = max(largest, s.size[s.chosen[at]])
     if stay:
         for at in range(many):
             hold(s, s.chosen[at], k, s.holds[s.chosen[at]])
@@ -135,10 +149,12 @@ def place(s: RoundTables, k: int, many: int) -> None:
         smaller = 0
         for at in range(many):
             row = s.chosen[at]
-            wants = s.job[s.a[row]].wants
+            wants = s.size[row]
             if wants < size:
                 smaller = max(smaller, wants)
             if wants != size or s.holds[row] < 0 or s.before[s.holds[row]].kind != k:
+                continue
+            if s.before[s.holds[row]].many < size:
                 continue
             clear = True
             for i in range(size):
@@ -148,7 +164,7 @@ def place(s: RoundTables, k: int, many: int) -> None:
                 s.chosen[at] = -1 - row
         for at in range(many):
             row = s.chosen[at]
-            if row >= 0 and s.job[s.a[row]].wants == size and s.asked[row]:
+            if row >= 0 and s.size[row] == size and s.asked[row]:
                 free = find(s, row, k, free)
         for at in range(many):
             if s.chosen[at] < 0:
@@ -235,7 +251,7 @@ def start(s: RoundTables, i: int) -> None:
     end = c.now
     for which in range(2 if h.b >= 0 else 1):
         job = s.job[h.b if which else h.a]
-        rate = s.rate[h.row, h.kind, which]
+        rate = s.rate[h.row, h.kind, which] * h.pace
         many = min(rate * c.length, job.work - job.steps)
         if job.whole:  # steps are whole; seconds are not
             many = float(math.floor(many))
@@ -316,7 +332,7 @@ def count_one(s: RoundTables, i: int, since: float) -> None:
     c, h = s.course[0], s.held[i]
     took, least = h.end - since, 0.0
     if s.job[h.a].whole:
-        least = float(s.job[h.a].wants)  # a worker has steps // GPUs of them
+        least = float(h.many)  # a worker has steps // GPUs of them
     if took <= 0.0 or h.steps[0] < least or (h.b >= 0 and h.steps[1] < least):
         c.changed = 1
         if h.b < 0:
@@ -327,8 +343,8 @@ def count_one(s: RoundTables, i: int, since: float) -> None:
     for j in range(h.many):
         s.worked[s.gpus[i, j]] += took
     if s.job[h.a].active and (h.b < 0 or s.job[h.b].active):
-        s.had[h.row, h.kind] += took
-        s.total[h.kind] += took
+        s.had[h.row, h.kind] += took * h.pace  # a round on fewer GPUs is a part of one
+        s.total[h.kind] += took * h.pace
     c.done += 1
     for which in range(2 if h.b >= 0 else 1):
         job = s.job[h.b if which else h.a]

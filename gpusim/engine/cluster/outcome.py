@@ -42,7 +42,7 @@ class FailedJobs:
 
     broken         nodes that were away
     interruptions  when a failure ended a run of a job, s
-    spent          s of GPUs that jobs had and that were no work that counts: saving, noticing, restarting, worked twice
+    spent          s of GPUs that jobs had and that were no work that counts: saving, noticing, restarting, worked twice, slowed
     away, lost     from each time of `ClusterOutcome.at` on: GPUs whose nodes are away; s of GPUs of `spent` so far
     """
 

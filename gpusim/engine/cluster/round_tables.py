@@ -25,12 +25,13 @@ ROUND_COURSE = record(
 
 ROUND_JOB = record(
     [("wants", i8), ("whole", i8), ("failed", i8), ("active", i8), ("placed", i8),  # whole: it does whole steps
+     ("elastic", i8),                                                               # its row of `pace`, -1: it is not
      ("work", f8), ("steps", f8), ("first", f8), ("end", f8)]
 )  # fmt: skip
 
 HELD = record(  # GPUs that a row has in this round
     [("a", i8), ("b", i8), ("kind", i8), ("many", i8), ("row", i8), ("piece", i8), ("round", i8), ("struck", i8),
-     ("end", f8), ("steps", (f8, (2,)))]
+     ("pace", f8), ("end", f8), ("steps", (f8, (2,)))]  # pace: over that on all GPUs that it wants
 )  # fmt: skip
 
 PIECE = record([("a", i8), ("b", i8), ("kind", i8), ("many", i8), ("start", f8), ("end", f8)])
@@ -38,7 +39,7 @@ PIECE = record([("a", i8), ("b", i8), ("kind", i8), ("many", i8), ("start", f8),
 
 @by_pointer
 class RoundTables(NamedTuple):
-    """R rows, K types of GPU, G GPUs, M the most that a job wants."""
+    """R rows, K types of GPU, G GPUs, M the most that a job wants, E elastic jobs."""
 
     course: Annotated[Any, ROUND_COURSE, 1]
     job: Annotated[Any, ROUND_JOB, "jobs"]
@@ -47,6 +48,8 @@ class RoundTables(NamedTuple):
     asked: Annotated[Any, i1, "R"]          # whether the row was there when shares were asked for
     runs: Annotated[Any, i1, "R", "K"]
     rate: Annotated[Any, f8, "R", "K", 2]   # of both jobs
+    pace: Annotated[Any, f8, "E", "K", "M + 1"]  # of an elastic job on so many GPUs, over that on all it wants; 0: none
+    size: Annotated[Any, i8, "R"]           # GPUs that the row has in this round
     share: Annotated[Any, f8, "R", "K"]
     had: Annotated[Any, f8, "R", "K"]
     deficit: Annotated[Any, f8, "R", "K"]

@@ -57,7 +57,7 @@ class RoundRun:
         self.shuffler = random.Random(seed + 5)
         self.rates_of, self.rates = rates, checked_rates(jobs, cluster, rates)
         self.kinds, self.counts = cluster.types, [cluster.count(kind) for kind in cluster.types]
-        self.table = TogetherTable(jobs, cluster, length, bool(getattr(scheduler, "leftovers", True)))
+        self.table = TogetherTable(jobs, cluster, rates, length, bool(getattr(scheduler, "leftovers", True)))
         self.now = self.jobs[0].arrival if jobs else 0.0
         self.round_start, self.round_end = 0.0, math.nan
         self.last_reset, self.next, self.idle = 0.0, 0, 0

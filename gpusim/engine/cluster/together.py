@@ -10,10 +10,10 @@ import numpy as np
 
 from gpusim.base.tables import filled
 from gpusim.engine.cluster.round_tables import RoundTables
-from gpusim.policies.clusters import F64, ArrivingJob, ClusterSpec, Together
+from gpusim.policies.clusters import F64, ArrivingJob, ClusterSpec, JobRates, Together
 
 ROWS, PIECES = 64, 1024  # at first
-_OF_ROWS = ("a", "b", "asked", "runs", "rate", "share", "had", "deficit", "priority", "holds", "order", "merged")
+_OF_ROWS = ("a", "b", "asked", "runs", "rate", "share", "had", "deficit", "priority", "holds", "order", "merged", "size")
 
 
 class TogetherTable:
@@ -23,11 +23,14 @@ class TogetherTable:
     leftovers  jobs without a share may have what is left
     """
 
-    def __init__(self, jobs: Sequence[ArrivingJob], cluster: ClusterSpec, length: float, leftovers: bool) -> None:
+    def __init__(
+        self, jobs: Sequence[ArrivingJob], cluster: ClusterSpec, rates: JobRates, length: float, leftovers: bool
+    ) -> None:  # fmt: skip
         kinds, gpus = cluster.types, cluster.gpus
+        most, elastic = max((job.gpus for job in jobs), default=1), [number for number, job in enumerate(jobs) if job.elastic]
         lengths = {
             "jobs": max(len(jobs), 1), "R": ROWS, "K": len(kinds), "G": gpus, "K + 1": len(kinds) + 1,
-            "M": max((job.gpus for job in jobs), default=1), "P": PIECES + gpus,
+            "M": most, "M + 1": most + 1, "E": max(len(elastic), 1), "P": PIECES + gpus,
         }  # fmt: skip
         self.tables: RoundTables = filled(RoundTables, lengths)
         course, rows = self.course, self.tables.job
@@ -36,6 +39,11 @@ class TogetherTable:
         rows["first"] = rows["end"] = math.nan
         for row, job in zip(rows, jobs, strict=False):
             row["wants"], row["whole"], row["work"] = job.gpus, bool(job.model), job.work
+        rows["elastic"] = -1
+        for at, number in enumerate(elastic):
+            rows["elastic"][number], job = at, jobs[number]
+            for k, kind in enumerate(kinds):
+                self.tables.pace[at, k, list(job.sizes())] = [rates.pace(job, kind, size) for size in job.sizes()]
         first = 0
         self._nodes: list[list[range]] = [[] for _ in kinds]
         for node in cluster.nodes:

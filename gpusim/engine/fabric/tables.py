@@ -26,6 +26,7 @@ RENDEZVOUS = record(
 
 DECIDE = 100  # why `run_coupled` came back, beside those of `engine.state`: a policy is to say whose turn is next
 MOVES = -2    # the way of programs' memory that leaves or comes back as a whole
+RESTS, WANTS, ENDED = range(3)
 NOTHING_MOVES, LEAVES, COMES, SHEDS = range(4)
 # A device that all programs have together, and what each has of it: see `fabric.tenants`.
 GPU = record(
@@ -52,7 +53,7 @@ SEAT = record(
      ("rank", i8),         # of its best kernel
      ("stale", i8),        # both are to be found anew
      ("part", f8),         # that it has of the time of its multiprocessors
-     ("wanted", i8),       # it had something to run when the policy was asked last
+     ("wanted", i8),       # RESTS, WANTS, ENDED: whether it had something to run when the policy was asked last
      ("leave", i8), ("come", i8),  # bytes that move before the turn that comes
      ("limit", i8),        # bytes of blocks from that turn on, 0: as before
      ("sheds", i8),        # it has to come down to that first: 1, then 1 + the number of the first activity that may go on

@@ -10,7 +10,7 @@ from typing import Any
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import links, sharing, sms
 from gpusim.engine.fabric import limits
-from gpusim.engine.fabric.tables import COMES, LEAVES, MOVES, NOTHING_MOVES, SHEDS, Fabric
+from gpusim.engine.fabric.tables import COMES, ENDED, LEAVES, MOVES, NOTHING_MOVES, SHEDS, WANTS, Fabric
 from gpusim.engine.host.island import island_at
 from gpusim.engine.state import BY_TURNS, NEVER, NO_WAY, Island, Processes
 from gpusim.trace.trace import COPY_IN, COPY_OUT, KERNEL
@@ -105,24 +105,28 @@ def take_turns(fabric: Fabric, many: Processes, now: int) -> None:
 
 @kernel
 def look(fabric: Fabric, many: Processes, now: int) -> None:
-    """The policy is asked when the turn is over, and when another set of programs has something to run."""
+    """The policy is asked when the turn is over, when another set of programs has something to run, and when one has ended."""
     g = fabric.gpu[0]
     p = fabric.turns[g.turn] if g.turn >= 0 else -1
     over, some, other = p >= 0 and (now >= g.next or passes(fabric.seats[p].stop, many, p)), False, False
     for q in range(many.rows.size):
-        wants = wants_turn(many, q, now)
-        some = some or wants
-        other = other or int(wants) != fabric.seats[q].wanted
+        is_now = state_of(many, q, now)
+        some = some or is_now == WANTS
+        other = other or is_now != fabric.seats[q].wanted
     if over:
         g.next = NEVER
         g.over = 1
     if some and (over or other):
-        for q in range(many.rows.size):
-            fabric.seats[q].wanted = int(wants_turn(many, q, now))
         g.asking = 1
-    elif not some:
+    if g.asking or not some:
         for q in range(many.rows.size):
-            fabric.seats[q].wanted = 0
+            fabric.seats[q].wanted = state_of(many, q, now)
+
+
+@kernel
+def state_of(many: Processes, p: int, now: int) -> int:
+    """Whether the p-th program has something to run."""
+    return ENDED if many.rows[p].ended else int(wants_turn(many, p, now))
 
 
 @kernel

@@ -46,10 +46,13 @@ def take_block(isl: Island, pol: PolicyTables, h: Any, u: int, stream: int, may_
     while True:
         if t.lends and lending.lacks(isl, pol, u) and waits and lending.calls(isl, pol, h, u):
             return AGAIN
-        addr = as_alloc(pol.verbs[V_ALLOC, 0], pol.verbs[V_ALLOC, 1])(pol.place, u, unit.size, stream)
+        addr = -1
+        if t.limit == 0 or pol.place[ROUNDED] + unit.size <= t.limit:
+            addr = as_alloc(pol.verbs[V_ALLOC, 0], pol.verbs[V_ALLOC, 1])(pol.place, u, unit.size, stream)
         if t.lends and addr >= 0 and pol.place[HELD] > pol.place[CAPACITY]:
             addr = lending.undo(pol, u, stream)
         if t.limit and addr >= 0 and pol.place[ROUNDED] > t.limit:
+            blocks.pay_device_calls(isl, pol, h)
             addr = lending.undo(pol, u, stream)
         blocks.pay_device_calls(isl, pol, h)
         if addr >= 0:

@@ -10,8 +10,9 @@ import numpy as np
 
 from gpusim.base.errors import GpusimError
 from gpusim.base.units import show_bytes
-from gpusim.engine.fabric.tables import Fabric
+from gpusim.engine.fabric.tables import WANTS, Fabric
 from gpusim.engine.run.claims import Claim
+from gpusim.engine.run.turn_records import TurnRecords
 from gpusim.engine.state import NEVER
 from gpusim.policies.tenant_memory import TenantSeen, TenantsView, TenantTurn
 
@@ -45,11 +46,13 @@ class MemoryTurns:
         self.copied, self.moves = 0, 0
         """Bytes that left or came back, and how often a program's memory did."""
         self._asked, self._ready = 0, [False] * len(claims)
+        self.records = TurnRecords(len(claims))
 
     def decide(self, fabric: Fabric, processes: Processes, simulations: Sequence[Simulation]) -> None:
         """Ask the policy, and have the engine do what it says."""
         gpu, now = fabric.gpu[0], int(processes.turn[0]["now"])
         gpu["asking"] = 0
+        self.records.began(fabric.seats["began"])
         ended, running = processes.rows["ended"], int(gpu["turn"])
         self._count(fabric, running, now)
         ends = self._at_end_of_iteration(fabric, simulations, running)
@@ -57,7 +60,7 @@ class MemoryTurns:
             self.there[running] = min(self.there[running], self.claims[running].lasting)
         view = TenantsView(now, self.capacity, running, bool(gpu["over"]) or ends, tuple(
             TenantSeen(
-                p, self.claims[p].most, self.there[p], self.away[p], bool(fabric.seats[p]["wanted"]),
+                p, self.claims[p].most, self.there[p], self.away[p], fabric.seats[p]["wanted"] == WANTS,
                 0 if p == running else now - self.last[p], self.limits[p], self.claims[p].least, self.claims[p].lasting,
                 self.had[p], self.lost[p],
             )
@@ -74,6 +77,8 @@ class MemoryTurns:
         seat = fabric.seats[made.tenant]
         seat["slice"] = min(round(made.ns), NEVER // 2)
         seat["stop"] = self._stop(simulations[made.tenant], made) if made.iterations else 0
+        moves = bool(made.leave) or seat["come"] > 0
+        self.records.gave(now, made, int(seat["slice"]), int(seat["stop"]), moves=moves)
         gpu["ordered"] = 1 + made.tenant
 
     def _count(self, fabric: Fabric, running: int, now: int) -> None:
@@ -82,7 +87,7 @@ class MemoryTurns:
             since = min(now, max(self._asked, int(fabric.seats[p]["began"]))) if p == running else now
             self.had[p] += now - since
             self.lost[p] += since - self._asked if ready else 0
-            self._ready[p] = bool(fabric.seats[p]["wanted"])
+            self._ready[p] = fabric.seats[p]["wanted"] == WANTS
         self._asked = now
 
     def _at_end_of_iteration(self, fabric: Fabric, simulations: Sequence[Simulation], running: int) -> bool:

@@ -68,7 +68,7 @@ def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, 
         | (counted(simulation, "plan_evictions", "plan_prefetches", "plan_skipped") if planned.policy.acts else {})
         | (counted(simulation, "prefetch_promoted", "prefetch_cancelled") if simulation.island.tenants[0]["ranked"] else {})
         | (remote_metrics(simulation) if simulation.island.tenants[0]["remote"] else {})
-        | (counted(simulation, "release_evictions", "release_bytes") if simulation.policies.rules[0]["release"] else {})
+        | (counted(simulation, "release_evictions", "release_bytes") if _releases(simulation) else {})
         | program_copies(simulation)
         | _waits(simulation)
         | _lending(simulation)
@@ -169,6 +169,11 @@ def remote_metrics(simulation: Simulation) -> dict[str, int | float]:
     """What kernels moved by themselves."""
     n = simulation.island.counts[0]
     return {"zero_copy_read_bytes": int(n["remote_read"]), "zero_copy_written_bytes": int(n["remote_written"])}
+
+
+def _releases(simulation: Simulation) -> bool:
+    """Units leave before room is needed: as a release policy has it, or a limit that has become lower."""
+    return bool(simulation.policies.rules[0]["release"]) or simulation.island.counts[0]["release_evictions"] > 0
 
 
 def counted(simulation: Simulation, *names: str) -> dict[str, int | float]:

@@ -45,6 +45,7 @@ class Together:
     began     of each, ns: when each of its operators began on the device
     switches  how often the multiprocessors passed from one to another in turns, and switch_ns what that took
     copied    bytes of programs that left the GPU or came back for others' turns, and moves how often some did
+    ran       after a fault all that ran: every program up to then, or to its end, and those that began again
     """
 
     results: tuple[Result, ...]
@@ -53,6 +54,7 @@ class Together:
     switch_ns: int = 0
     copied: int = 0
     moves: int = 0
+    ran: tuple[Result, ...] = ()
 
 
 def capacities(profile: Profile, count: int) -> list[int]:
@@ -105,11 +107,23 @@ def simulate_tenants(
     between = Connections(tenancy=tenancy) if tenancy is not None else _one_link(runs)
     coupled = Coupled([run.simulation for run in runs], between, memory)
     coupled.advance(state.NEVER)
-    gpu = coupled.fabric.gpu[0]
+    gpu, results = coupled.fabric.gpu[0], [run.result() for run in runs]
+    if memory is not None:
+        results = _with_turns(results, memory, coupled)
     return Together(
-        tuple(run.result() for run in runs), tuple(run.simulation.island.began.copy() for run in runs), int(gpu["switches"]),
+        tuple(results), tuple(run.simulation.island.began.copy() for run in runs), int(gpu["switches"]),
         int(gpu["switched"]), *((memory.copied, memory.moves) if memory else ()),
     )
+
+
+def _with_turns(results: Sequence[Result], memory: MemoryTurns, coupled: Coupled) -> list[Result]:
+    """Results with the policy's decisions in their logs, and with what it knew of all programs."""
+    memory.records.began(coupled.fabric.seats["began"])
+    known = {"capacity": memory.capacity, "claims": [claim.most for claim in memory.claims]}
+    return [
+        one if one.log is None else replace(one, spec={**one.spec, "turns": known}, log=memory.records.into(one.log, p))
+        for p, one in enumerate(results)
+    ]
 
 
 def with_fault(
@@ -130,23 +144,38 @@ def with_fault(
     others = [0, *range(2, len(runs))]
     if tenancy is not None and tenancy.way == MPS:
         left = [p for p in others if runs[p].simulation.reason != state.FINISHED]
+        for p in (1, *left):
+            coupled.leave(p, at)
         seats = replace(tenancy, tenants=tuple(tenancy.tenants[p] for p in left))
         again = simulate_tenants([programs[p] for p in left], seats, **choices) if left else None
-        found = {p: (runs[p].result(), runs[p].simulation.island.began.copy()) for p in others if p not in left}
+        ran = [_stopped(run.result(), at, stopped=p in (1, *left)) for p, run in enumerate(runs)]
+        found = {p: (ran[p], runs[p].simulation.island.began.copy()) for p in others if p not in left}
         for p, result, began in zip(left, again.results, again.began, strict=True) if again else ():
-            found[p] = _later(result, at), began + at
+            found[p] = later(result, at), began + at
+            ran.append(replace(found[p][0], spec={**result.spec, "began_at": at, "seat": p}))
         lost = at if left else 0
-        return Together(tuple(found[p][0] for p in others), tuple(found[p][1] for p in others)), lost
+        return Together(tuple(found[p][0] for p in others), tuple(found[p][1] for p in others), ran=tuple(ran)), lost
     coupled.leave(1, at)
     coupled.advance(state.NEVER)
-    return Together(tuple(runs[p].result() for p in others), tuple(runs[p].simulation.island.began.copy() for p in others)), 0
+    ran = [_stopped(run.result(), at, stopped=p == 1) for p, run in enumerate(runs)]
+    starts = tuple(runs[p].simulation.island.began.copy() for p in others)
+    return Together(tuple(ran[p] for p in others), starts, ran=tuple(ran)), 0
 
 
-def _later(result: Result, ns: int) -> Result:
-    """The result of a run that began so much later."""
-    if "makespan_ns" not in result.metrics:
-        return result
-    return replace(result, metrics={**result.metrics, "makespan_ns": result.metrics["makespan_ns"] + ns})
+def _stopped(result: Result, at: int, *, stopped: bool) -> Result:
+    """The result of a program that a fault has stopped, which says when."""
+    return replace(result, spec={**result.spec, "stopped_at": at}) if stopped else result
+
+
+def later(result: Result, ns: int) -> Result:
+    """The result of a run that began so much later; earlier for a negative time."""
+    times = {name: column + ns if name == "time_ns" else column for name, column in result.timeline.items()}
+    log = result.log
+    if log is not None:
+        log = log.copy()
+        log["t"] += ns
+    spans = {name: result.metrics[name] + ns for name in ("makespan_ns",) if name in result.metrics}
+    return replace(result, metrics={**result.metrics, **spans}, timeline=times, log=log)
 
 
 def _prepared(programs: Sequence[Program], **choices: Any) -> list[Prepared]:

@@ -19,15 +19,17 @@ import numpy as np
 from gpusim.policies.compiled import F64, I64, verb
 from gpusim.policies.contract import RELEASING
 from gpusim.policies.recurrent import remember
+from gpusim.policies.release.parts.foretelling import AHEAD, ASKED, SEEN, growth, keep_room
 from gpusim.policies.release.parts.lstm_weights import WEIGHTS
+
+__all__ = ["AHEAD", "SEEN", "release", "state"]
 
 PARAMS = {"seed": 0}
 LIMITS = {"seed": 4}
 TRAINED = ("resnet50-train", "gpt2-small-train", "gpt2-small-train-fp32")
 
-AHEAD, SEEN, UNITS = 8, 8, 8
+UNITS = 8
 SUM = 6 * UNITS    # word of X
-ASKED, ALLOCATED, SENT = range(3)  # words of S: requests so far; bytes allocated, and swapped out, at the latest
 
 
 def state(capacity: int, params: F64) -> tuple[I64, F64]:
@@ -39,14 +41,11 @@ def state(capacity: int, params: F64) -> tuple[I64, F64]:
 def release(S: I64, X: F64, P: F64, held: int, allocated: int, capacity: int, size: int, now: float) -> int:
     expected = 0.0
     if S[ASKED] > 0:
-        growth = allocated - S[ALLOCATED] + S[SENT]
-        X[SUM] += abs(growth)
+        added = growth(S, allocated)
+        X[SUM] += abs(added)
         if X[SUM] > 0.0:
             mean = X[SUM] / S[ASKED]
-            answer = remember(WEIGHTS, int(P[0]), math.asinh(growth / mean), X)
+            answer = remember(WEIGHTS, int(P[0]), math.asinh(added / mean), X)
             if S[ASKED] >= SEEN:
-                expected = min(max(answer, 0.0) * mean, 2.0 * capacity)
-    lacking = int(expected) - (capacity - allocated)
-    S[ASKED] += 1
-    S[ALLOCATED], S[SENT] = allocated, min(max(0, lacking), allocated)
-    return S[SENT]
+                expected = max(answer, 0.0) * mean
+    return keep_room(S, expected, allocated, capacity)

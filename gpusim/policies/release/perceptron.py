@@ -19,15 +19,16 @@ import numpy as np
 from gpusim.policies.compiled import F64, I64, verb
 from gpusim.policies.contract import RELEASING
 from gpusim.policies.network import answer
+from gpusim.policies.release.parts.foretelling import AHEAD, ASKED, SEEN, growth, keep_room
 from gpusim.policies.release.parts.perceptron_weights import WEIGHTS
+
+__all__ = ["AHEAD", "SEEN", "release", "state"]
 
 PARAMS = {"seed": 0}
 LIMITS = {"seed": 4}
 TRAINED = ("resnet50-train", "gpt2-small-train", "gpt2-small-train-fp32")
 
-AHEAD, SEEN = 8, 8
 SUM = 2 * SEEN     # word of X
-ASKED, ALLOCATED, SENT = range(3)  # words of S: requests so far; bytes allocated, and swapped out, at the latest
 
 
 def state(capacity: int, params: F64) -> tuple[I64, F64]:
@@ -41,14 +42,11 @@ def release(S: I64, X: F64, P: F64, held: int, allocated: int, capacity: int, si
     if S[ASKED] > 0:
         for i in range(SEEN - 1, 0, -1):
             X[SEEN + i] = X[SEEN + i - 1]
-        X[SEEN] = allocated - S[ALLOCATED] + S[SENT]
+        X[SEEN] = growth(S, allocated)
         X[SUM] += abs(X[SEEN])
     if S[ASKED] >= SEEN and X[SUM] > 0.0:
         mean = X[SUM] / S[ASKED]
         for i in range(SEEN):
             X[i] = math.asinh(X[SEEN + i] / mean)
-        expected = min(max(answer(WEIGHTS, int(P[0]), X), 0.0) * mean, 2.0 * capacity)
-    lacking = int(expected) - (capacity - allocated)
-    S[ASKED] += 1
-    S[ALLOCATED], S[SENT] = allocated, min(max(0, lacking), allocated)
-    return S[SENT]
+        expected = max(answer(WEIGHTS, int(P[0]), X), 0.0) * mean
+    return keep_room(S, expected, allocated, capacity)

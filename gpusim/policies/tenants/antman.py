@@ -10,7 +10,7 @@ def antman(view: TenantsView, slice_ms: float = 1.024) -> TenantTurn | None:
 
     The others have what it leaves, the first as much as it wants: their tensors above that are in host memory and are copied in
     before their use.  They grow again when the first program has ended.  One runs when the first has had nothing to run at the
-    end of a slice.  Without room for its largest operator a program waits.
+    end of a slice.  Without room for its largest operator a program waits; one that is there keeps that room.
 
     Source: W. Xiao et al., "AntMan: dynamic scaling on GPU clusters for deep learning", OSDI 2020.  There, an opportunistic job
     uses tensors in host memory where they are, and learns idle times from operators; here it copies them, and finds gaps by

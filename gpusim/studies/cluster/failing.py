@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
 
 from gpusim.base.errors import GpusimError
 from gpusim.base.units import TIME, parse
-from gpusim.engine.cluster.breakdowns import ClusterFailure, ToldBreakdown
+from gpusim.engine.cluster.breakdowns import ALL, BEYOND, WITHIN, ClusterFailure, ToldBreakdown
 from gpusim.engine.cluster.failing import FailingCluster
 from gpusim.engine.failures.run import FailureKind, ToldFailure
 from gpusim.policies.clusters import ClusterNode, ClusterSpec
 from gpusim.policies.forms import CheckpointPolicy
 from gpusim.policies.registry import of
 from gpusim.programs.arrivals.words import cluster_of
-from gpusim.studies.failures.kinds import FailureContext, checked_nodes, kinds_of, known
+from gpusim.studies.failures.kinds import FailureContext, checked_nodes, kinds_of
 from gpusim.studies.failures.setup import interval_word
 
 ROUND = "round"  # a checkpoint at the end of each
-KNOWN = {"lose_node": True, "restart": False}
-_OTHERS = "gpu, node, rack(nodes=4), job, a log of them, or llama3"
+_REACH = {"nic": BEYOND, "link": WITHIN}
+_KEEPS = "write {}; gpusim failures --program finds it for a program"
 
 
 def failing(
@@ -41,6 +42,9 @@ def failing(
     kinds, told = _kinds(word, cluster, seconds("detect", detect) * 1e9, seconds("repair", repair) * 1e9)
     checked_nodes(told, len(cluster.nodes), "the cluster")
     names = [kind.name for kind in kinds]
+    if (pages := [kind.name for kind in kinds if kind.bytes]) and any(math.isinf(node.memory) for node in cluster.nodes):
+        hint = "a type of gpusim profiles, or a table of nodes with memory_mib"
+        raise GpusimError(f"{pages[0]} takes memory from GPUs, and the nodes do not say how much they have", hint=hint)
     policy: CheckpointPolicy | None = None
     if every.strip() != "never":
         policy = of(*use).get("checkpoint", interval_word(round_ if every.strip() == ROUND else every))
@@ -56,31 +60,31 @@ def failing(
 def _kinds(
     word: str, cluster: ClusterSpec, detect: float, repair: float
 ) -> tuple[tuple[ClusterFailure, ...], tuple[ToldFailure, ...]]:
-    """The rates of nodes by their number of GPUs."""
+    """The rates of nodes by their number of GPUs; the cards of a node count as one, and so do its wires."""
 
     def keeps(name: str, left: float) -> float:
-        raise GpusimError(f"a cluster does not know failures of '{name}'", hint=_OTHERS)
+        what = f"a {name} at {left:g} of its rate" if left else f"a dead {name}"
+        words = f"{name}(speed=0.93, lasts=1 h)" if left else f"{name}(speed=0.98), or {name}(then=replace)"
+        raise GpusimError(f"a cluster does not know what {what} leaves of its jobs' pace", hint=_KEEPS.format(words))
 
     sizes = sorted({node.gpus for node in cluster.nodes})
     each: list[tuple[FailureKind, ...]] = []
     told: tuple[ToldFailure, ...] = ()
     for gpus in sizes:
         found, told = kinds_of(word, FailureContext(gpus, 1, 1, detect, repair, keeps))
-        if cards := [kind.name for kind in found if word not in known() and kind.name.startswith(("nic", "link"))]:
-            keeps(cards[0], 0.0)
         each.append(found)
     return tuple(_one(kinds, sizes) for kinds in zip(*each, strict=True)), told
 
 
 def _one(kinds: tuple[FailureKind, ...], sizes: list[int]) -> ClusterFailure:
     kind = kinds[0]
-    if kind.effect not in KNOWN:
-        raise GpusimError(f"a cluster does not know failures of '{kind.name}'", hint=_OTHERS)
+    reach = next((reach for name, reach in _REACH.items() if kind.name.startswith(name)), ALL) if kind.speed < 1.0 else ALL
     rate = 1e9 / kind.between
     rates = {gpus: one.each * rate for gpus, one in zip(sizes, kinds, strict=True)} if kind.each else {}
     return ClusterFailure(
         name=kind.name, rates=rates, of_jobs=0.0 if kind.each else rate, one_gpu=kinds[-1].each == sizes[-1] > 1,
-        leaves=KNOWN[kind.effect], group=kind.group, detect=kind.detect / 1e9, repair=kind.repair / 1e9,
+        leaves=kind.effect == "lose_node", group=kind.group, detect=kind.detect / 1e9, repair=kind.repair / 1e9,
+        speed=kind.speed, lasts=kind.lasts / 1e9, reach=reach, kills=kind.effect not in ("slow", "shrink"), bytes=kind.bytes,
     )  # fmt: skip
 
 

@@ -147,6 +147,9 @@ def run(study: PreparedCluster, policy: JobsPolicy, cluster: ClusterSpec) -> Sch
         if study.spec.failures and (study.spec.every != ROUND or breaks is None or breaks.save):
             said = f"{policy.spec} works in rounds, at whose ends jobs save at no cost"
             raise GpusimError(said, hint="--every round without --save, or a scheduler with places")
+        if breaks is not None and (slow := [kind.name for kind in breaks.kinds if kind.speed < 1.0 or kind.bytes]):
+            said = f"{policy.spec} works in rounds, in which no job is slowed by {slow[0]}"
+            raise GpusimError(said, hint="a scheduler with places, such as least_attained")
         words |= {"seed": study.spec.seed, "length": study.round}
         one = RoundRun(study.jobs, cluster, study.rates, scheduler, **words) if breaks is None else (
             FailingRoundRun(study.jobs, cluster, study.rates, scheduler, breaks, **words))  # fmt: skip

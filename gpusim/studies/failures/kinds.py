@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from gpusim.base.calls import listed, split
+from gpusim.base.calls import closed, listed, split
 from gpusim.base.errors import GpusimError, UnitError, suggest
 from gpusim.base.units import BYTES, TIME, parse
 from gpusim.base.yaml import document
@@ -79,6 +79,7 @@ def kinds_of(word: str, where: FailureContext) -> tuple[tuple[FailureKind, ...],
         return tuple(_kind(name, math.inf, where) for name in dict.fromkeys(one.kind for one in told)), told
     if word.strip() in known():
         return tuple(_published(known()[word.strip()], where)), ()
+    closed(word)
     return tuple(_timed(part, where) for part in listed(word)), ()
 
 
