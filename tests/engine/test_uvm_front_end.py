@@ -123,7 +123,7 @@ def test_what_was_evicted_by_a_prefetch_is_mapped_before_the_next_kernel() -> No
     assert (last["faults"], last["remote_bytes"]) == (0, 32)
 
 
-def test_a_page_that_many_uTLBs_miss_is_reported_by_each_of_them_or_once() -> None:  # noqa: N802
+def test_a_page_that_many_sms_miss_is_reported_by_each_of_them_or_once() -> None:
     # Four thread blocks on four SMs touch one page.
     same = Kernel("same", [Access("a")], (4, 1), (1, 1), ns=0.0)
     each = replace(TINY, sms=4)
