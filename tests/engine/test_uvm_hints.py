@@ -115,7 +115,7 @@ def test_a_write_takes_copies_back_that_a_prefetch_made() -> None:
 
 
 def test_what_is_mostly_read_faults_at_each_store_but_the_last() -> None:
-    """uvm_va_block.c, compute_new_permission: what comes ahead of need may be read, what is there may not be stored to any more."""
+    """uvm_va_block.c, compute_new_permission: what comes ahead of need is read only, as is what was there."""
     stores = [blocks(0, write=True), one_thread(1, write=True), blocks(0, write=True), blocks(0, write=True)]
     steps = run([HostTouch("a"), Advise("a", "read_mostly"), *stores], parameters=WHOLE).steps[2:]
     assert [int(step.counts[1]["faults"]) for step in steps] == [1, 1, 1, 0]
