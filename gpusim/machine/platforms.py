@@ -114,9 +114,9 @@ OF_LINK = {"rate_h2d": "h2d", "rate_d2h": "d2h", "remote_rate": "h2d"}
 NUMBERS = [f.name for f in fields(Paging) if f.name not in ("coherent", "ats", "merged_reports", "parameters")]
 
 
-# Architectures whose fault buffer has a page once, however many uTLBs miss it: a profiler counts 1 to 2 reports a page on an
-# RTX 5070 Ti, where 30 to 60 SMs miss each.  On Pascal and Volta each report is there, or kernels of few threads would be twice as
-# fast; what lies between has not been measured.
+# Architectures whose fault buffer has a page once, however many uTLBs miss it: a profiler counts 1 to 2 reports a page on
+# an RTX 5070 Ti, where 30 to 60 SMs miss each.  On Pascal and Volta each report is there, or kernels of few threads would
+# be twice as fast; what lies between has not been measured.
 MERGED = ("Blackwell",)
 COHERENT, LATER, FIRST = "gh200-96gb", "t4", "gtx-1080-ti"  # the catalogue's machines from which others follow; FIRST says all
 
