@@ -230,15 +230,20 @@ def sweep_pass(n: int) -> list[Kernel]:
 
 
 @cache
-def stream(n_bytes: int, threshold: int = 51) -> UvmResult:
-    """bench_stream.cu: at most 65,535 blocks, which go over the arrays of floats with a stride of the grid."""
+def stream(n_bytes: int) -> UvmResult:
+    """bench_stream.cu @ded7672: a thread for each float; the host fills what is read, and not what is written."""
     n = n_bytes // 4
-    blocks = min(-(-n // 256), 65_535)
-    reads = [p.streaming(x, threads=256 * blocks) for x in "bc"]
-    kernel = Kernel("triad", [*reads, p.streaming("a", threads=256 * blocks, write=True)], (blocks, 1), (256, 1),
-                    (-(-n // (256 * blocks)), 1))  # fmt: skip
-    return ran("rtx-5070-ti", dict.fromkeys("abc", n_bytes), *(HostTouch(x) for x in "abc"), kernel,
-               uvm_perf_prefetch_threshold=threshold)  # fmt: skip
+    kernel = one("triad", p.streaming("b"), p.streaming("c"), p.streaming("a", write=True), threads=n)
+    return ran("rtx-5070-ti", dict.fromkeys("abc", n_bytes), HostTouch("b"), HostTouch("c"), kernel)
+
+
+@cache
+def stencil(n: int) -> UvmResult:
+    """bench_stencil.cu @ded7672: one pass over five cells; the host fills the input."""
+    block = (16, 16)
+    near = [p.tile2d("in", n, *block, shift=by) for by in (0, -1, 1, -n, n)]
+    kernel = Kernel("stencil", [*near, p.tile2d("out", n, *block, write=True)], grid(n, *block), block)
+    return ran("rtx-5070-ti", {"in": 4 * n * n, "out": 4 * n * n}, HostTouch("in"), kernel)
 
 
 # Others.

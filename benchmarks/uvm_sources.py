@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-SPEC, SMART, LUTZ, EXT = (
-    "rayanw36/SpecAsync-UVM @b769ba9", "DebashisGanguly/gpgpu-sim_UVMSmart @5601037",
+FIRST, SPEC, SMART, LUTZ, EXT = (
+    "rayanw36/SpecAsync-UVM @ded7672", "rayanw36/SpecAsync-UVM @b769ba9", "DebashisGanguly/gpgpu-sim_UVMSmart @5601037",
     "LutzCle/unified-memory-debugging @83494ab", "eunomia-bpf/gpu_ext @3f4cc2d",
 )  # fmt: skip
 
@@ -67,22 +67,30 @@ SOURCES = [
     ),
     ProgramSource(
         r"(?:base|faults)_STREAM.*",
-        f"{SPEC}: benchmarks/bench_stream.cu",
-        launch="min(N / 256, 65,535) x 256",
+        f"{FIRST}: benchmarks/bench_stream.cu",
+        launch="N / 256 x 256",
         bytes="4",
-        stride="the grid",
-        runs="one launch, the first, is timed",
+        runs="one launch, the first, is timed; the host fills what is read",
         basis="N, in the row",
-        counter="services of blocks (nsys's \"GPU page faults\")",
+        counter="reports in the fault buffer (nsys: sum of numberOfPageFaults)",
     ),
     ProgramSource(
-        r"base_Stencil.*|(?:t4|5070ti)_St.*|(?:t4|5070ti)_S24K.*|Stencil-24K",
+        r"base_Stencil.*",
+        f"{FIRST}: benchmarks/bench_stencil.cu",
+        launch="N/16 x N/16 blocks of 16 x 16",
+        bytes="4",
+        runs="one pass, the first, is timed; the host fills the input",
+        basis="N, in the row",
+        counter="ms by CUDA events",
+    ),
+    ProgramSource(
+        r"(?:t4|5070ti)_St.*|(?:t4|5070ti)_S24K.*|Stencil-24K",
         f"{SPEC}: benchmarks/bench_stencil.cu",
         launch="N/16 x N/16 blocks of 16 x 16",
         bytes="4",
         runs="20 passes to and fro, all in the timed region; no warm-up",
         basis="N, in the row",
-        counter="batches of the driver; groups of nsys",
+        counter="batches of the driver; reports (nsys)",
     ),
     ProgramSource(
         r"(?:t4|5070ti)_(?:Sweep|W24K).*",
@@ -110,9 +118,14 @@ SOURCES = [
         counter="ms of a run by CUDA events",
     ),
     ProgramSource(
-        r"gpuext_rand_stream.*",
-        f"{EXT}: microbench/memory/kernels/synthetic.cuh",
-        unknown="the kernel has not been written down from its source",
+        r"gpuext_(?:rand_stream|pointer_chase).*",
+        f"{EXT}: microbench/memory/kernels/synthetic.cuh, rand_chunk_kernel and pointer_chunk_kernel",
+        launch="256 x 256",
+        bytes="4, read and written; nodes of 12",
+        stride="random in a chunk of its own",
+        runs="median of three after two warm-ups",
+        basis="total of cudaMemGetInfo",
+        counter="ms of a run by CUDA events",
     ),
     ProgramSource(
         r"v100_tiny|rtx2080s_tiny",

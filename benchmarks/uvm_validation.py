@@ -14,6 +14,7 @@ from collections.abc import Collection
 from pathlib import Path
 from statistics import median
 
+import numpy as np
 from matplotlib.figure import Figure
 from uvm_rows import Comparison, compare
 from uvm_sources import table as sources
@@ -57,19 +58,26 @@ def summary(rows: list[Comparison], fitted: Collection[str] = ()) -> list[str]:
     for c in rows:
         if c.error is not None:
             errors[short(c.row.hardware)].append((abs(c.error), c.row.id))
-    lines = ["| machine | costs | rows | run | median error | worst error | of row |",
-             "| --- | --- | ---: | ---: | ---: | ---: | --- |"]  # fmt: skip
+    lines = ["| machine | costs | rows | run | median error | p90 | worst error | of row |",
+             "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |"]  # fmt: skip
     for name in sorted(there, key=lambda name: (name not in fitted, name.casefold())):
         run = sum(c.simulated is not None for c in rows if short(c.row.hardware) == name)
         known = errors[name]
-        mid, worst = (f"{100 * median(e for e, _ in known):.0f} %", max(known)) if known else ("", None)
+        mid, worst = (spread([e for e, _ in known]), max(known)) if known else (" | ", None)
         costs = "fitted" if name in fitted else "derived"
         of_worst = " | " if worst is None else f"{100 * worst[0]:.0f} % | {worst[1]}"
         lines.append(f"| {name} | {costs} | {there[name]} | {run} | {mid} | {of_worst} |")
-    known = [e for found in errors.values() for e, _ in found]
-    run = sum(c.simulated is not None for c in rows)
-    lines.append(f"| all | | {len(rows)} | {run} | {100 * median(known):.0f} % | | |")
+    for costs, of in (("fitted", set(fitted)), ("derived", set(there) - set(fitted))):
+        known = [e for name in of for e, _ in errors[name]]
+        run = sum(c.simulated is not None for c in rows if short(c.row.hardware) in of)
+        if known:
+            lines.append(f"| all | {costs} | {sum(there[name] for name in of)} | {run} | {spread(known)} | | |")
     return lines
+
+
+def spread(errors: Collection[float]) -> str:
+    """Median and 90th percentile, two cells of a table."""
+    return f"{100 * median(errors):.0f} % | {100 * np.percentile(list(errors), 90):.0f} %"
 
 
 def table(rows: list[Comparison]) -> list[str]:

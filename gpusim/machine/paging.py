@@ -50,6 +50,8 @@ class Paging:
     """Entries of the buffer from which the driver fetches faults."""
     fault_interval: Time | None = None
     """From a fault that a uTLB reports to its next."""
+    merged_reports: StrictBool | None = None
+    """A page that several uTLBs miss is in the fault buffer once, and not once for each of them (Blackwell)."""
 
     service_pass: Time | None = None
     """The driver's work on an interrupt: top and bottom half, before the first batch."""

@@ -114,6 +114,22 @@ def test_a_write_takes_copies_back_that_a_prefetch_made() -> None:
     assert result.steps[4].counts[1]["faults"] == 1  # the GPU's has gone
 
 
+def test_what_is_mostly_read_faults_at_each_store_but_the_last() -> None:
+    """uvm_va_block.c, compute_new_permission: what comes ahead of need is read only, as is what was there."""
+    stores = [blocks(0, write=True), one_thread(1, write=True), blocks(0, write=True), blocks(0, write=True)]
+    steps = run([HostTouch("a"), Advise("a", "read_mostly"), *stores], parameters=WHOLE).steps[2:]
+    assert [int(step.counts[1]["faults"]) for step in steps] == [1, 1, 1, 0]
+    assert [int(step.counts[1]["came"].sum()) for step in steps] == [512, 0, 0, 0]  # pages move once
+    plain = run([HostTouch("a"), *stores], parameters=WHOLE).steps[1:]
+    assert [int(step.counts[1]["faults"]) for step in plain] == [1, 0, 0, 0]
+
+
+def test_read_mostly_takes_the_right_to_store() -> None:
+    """uvm_policy.c, va_block_set_read_duplication_locked."""
+    steps = run([blocks(0, write=True), Advise("a", "read_mostly"), blocks(0), blocks(0, write=True)]).steps
+    assert [int(step.counts[1]["faults"]) for step in steps] == [1, 0, 0, 1]
+
+
 def test_who_accesses_maps_again_when_read_duplication_ends() -> None:
     hints = [Advise("a", "accessed_by", 1), Advise("a", "read_mostly"), Advise("a", "unset_read_mostly")]
     c = run([HostTouch("a"), *hints, blocks(0, 1)]).steps[-1].counts[1]

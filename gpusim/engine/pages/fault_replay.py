@@ -23,6 +23,19 @@ def reported(M: DriverState, p: int, first: bool) -> int:
 
 
 @kernel
+def is_buffered(F: Front, fault: int) -> bool:
+    """Is the page in the fault buffer already, for the same kind of access?"""
+    s, size = F.state[0], len(F.buffer)
+    behind = min(s.buffered, size - s.get)
+    found = False
+    for k in range(s.get, s.get + behind):  # to the end: a loop that may stop is not vectorized
+        found = found or F.buffer[k] == fault
+    for k in range(s.buffered - behind):
+        found = found or F.buffer[k] == fault
+    return found
+
+
+@kernel
 def send(F: Front, room: int, each: int) -> None:
     """Outstanding pages go to the fault buffer, one of each uTLB in turn, at most so many of each, while there is room."""
     s, size = F.state[0], len(F.buffer)
@@ -39,10 +52,12 @@ def send(F: Front, room: int, each: int) -> None:
                 if room == 0:
                     s.turn = u
                     return
-                F.buffer[put] = 2 * F.out[u, t.sent] + F.misses[u, t.sent].write
-                put = put + 1 if put + 1 < size else 0
-                s.buffered += 1
-                room -= 1
+                fault = 2 * F.out[u, t.sent] + F.misses[u, t.sent].write
+                if not s.merges or not is_buffered(F, fault):
+                    F.buffer[put] = fault
+                    put = put + 1 if put + 1 < size else 0
+                    s.buffered += 1
+                    room -= 1
                 t.sent += 1
                 more = True
             u = u + 1 if u + 1 < s.utlbs else 0

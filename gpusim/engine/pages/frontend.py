@@ -30,6 +30,7 @@ MISS = record([("write", i8), ("first", i8), ("last", i8)])  # an outstanding pa
 WAIT = record([("slot", i8), ("sectors", i8), ("lines", i8), ("next", i8)])  # slot: negative (~slot) for a store
 FRONT = record(
     [("processor", i8), ("utlbs", i8), ("limit", i8), ("wait_limit", i8),
+     ("merges", i8),  # is a page that several uTLBs miss reported once?
      ("slots", i8),  # of a uTLB, that this kernel uses
      ("warps", i8), ("ctas", i8), ("grid_x", i8), ("next_cta", i8), ("threads", i8), ("steps", i8), ("accesses", i8),
      ("sweeps", i8),  # thread blocks that find all their pages run through at once (sweep.py)

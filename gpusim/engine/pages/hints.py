@@ -6,7 +6,7 @@ from typing import Any
 
 from gpusim.base.errors import suggest
 from gpusim.engine.pages import host
-from gpusim.engine.pages.driver_tables import ATS, CPU, NONE, DriverState
+from gpusim.engine.pages.driver_tables import ATS, CPU, NONE, WRITABLE, DriverState
 from gpusim.machine.driver_parameters import UvmError
 from gpusim.programs.managed.steps import ADVICE, Advise
 
@@ -24,6 +24,7 @@ def advise(M: DriverState, step: Advise, first: int, outer: int) -> list[str]:
         blocks["read_mostly"] = blocks["kind"] != ATS
         for p in range(int(M.state["processors"][0])):
             host.unmap_remote(M, first, outer, p)
+            store_no_more(M, first // per_block, (outer - 1) // per_block + 1, p)
     elif step.advice == "unset_read_mostly":
         blocks["read_mostly"] = 0
         host.collapse(M, first, outer)
@@ -42,6 +43,13 @@ def advise(M: DriverState, step: Advise, first: int, outer: int) -> list[str]:
         blocks["accessed_by"] &= ~(1 << step.processor)
         host.unmap_remote(M, first, outer, step.processor)
     return told
+
+
+def store_no_more(M: DriverState, first: int, outer: int, p: int) -> None:
+    """Processor p may only read the pages of these blocks (uvm_policy.c, va_block_set_read_duplication_locked)."""
+    if M.blocks["kind"][first] != ATS:
+        at = (3 * p + WRITABLE) * len(M.blocks)  # as `row` has it
+        M.bits[at + first : at + outer] = 0
 
 
 def contradictions(step: Advise, block: Any) -> list[str]:

@@ -38,10 +38,11 @@ def sees(M: DriverState, p: int, b: int, at: int) -> bool:
 
 
 @kernel
-def grant(M: DriverState, p: int, b: int, mask: int) -> None:
+def grant(M: DriverState, p: int, b: int, mask: int, read_only: bool = False) -> None:
     """Processor p maps the pages of row `mask` that are resident, with the highest permission that copies elsewhere allow.
 
-    What has been discarded is not mapped before its next fault.
+    read_only: a page of a block that is mostly read came for a read, or ahead of need; its next store faults, even if it is
+    the only copy (uvm_va_block.c, compute_new_permission).  What has been discarded is not mapped before its next fault.
     """
     W, s = M.bits, M.state[0]
     mapped, writable, lost = row(M, p, MAPPED, b), row(M, p, WRITABLE, b), shared(M, LOST, b)
@@ -53,4 +54,5 @@ def grant(M: DriverState, p: int, b: int, mask: int) -> None:
             somewhere |= here
         there = W[mask, w] & somewhere & ~W[lost, w]
         W[mapped, w] |= there
-        W[writable, w] |= there & ~twice
+        if not read_only:
+            W[writable, w] |= there & ~twice

@@ -166,7 +166,7 @@ def _shared(kernels: Sequence[Kernel], duration: Any, platform: Platform) -> tab
         wanted = -(-kernel.grid[0] * kernel.grid[1] // resident) if kernel.accesses else platform.sms
         sms[:, o] = min(wanted, platform.sms), wanted <= platform.sms
     rate = platform.hbm / 1e9
-    moved = np.array([moved_bytes(kernel.accesses, kernel) for kernel in kernels], float)
+    moved = np.array([moved_bytes(kernel.accesses, kernel, platform.l2) for kernel in kernels], float)
     need = np.minimum(np.divide(moved, duration, out=np.zeros(len(kernels)), where=duration > 0), rate)
     return tables.Shared((SMS, MEMORY), 100, KernelNeeds(sms, need, platform.sms, rate))
 

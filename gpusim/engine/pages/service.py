@@ -121,7 +121,7 @@ def move(M: DriverState, p: int, b: int, to: int, mask: int, demanded: int, caus
         moved = scratch(M, COPIED)
         if block.kind != ATS and not none(W, moved):
             happened(M, p, b, moved)
-    grant(M, p, b, mask)
+    grant(M, p, b, mask, duplicate)
     for q in range(M.state[0].processors):
         if q != p and sees(M, q, b, to):
             grant(M, q, b, mask)

@@ -28,7 +28,7 @@ def resident_blocks(kernel: Kernel, platform: Platform) -> int:
 
 
 def _streaming(kernel: Kernel, platform: Platform) -> float:
-    moved = moved_bytes(kernel.accesses, kernel)
+    moved = moved_bytes(kernel.accesses, kernel, platform.l2)
     if not moved or not platform.turn:
         return moved / platform.hbm * 1e9
     block, ctas = kernel.block[0] * kernel.block[1], kernel.grid[0] * kernel.grid[1]

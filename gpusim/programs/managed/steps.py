@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -165,11 +165,22 @@ def _content(value: Any) -> bytes:
     return repr(value).encode()
 
 
-def moved_bytes(accesses: Sequence[Access], kernel: Kernel) -> float:
-    """Bytes that the kernel's threads move: the sectors that a row of a warp's threads touches."""
+def moved_bytes(accesses: Sequence[Access], kernel: Kernel, l2: int = 0) -> float:
+    """Bytes that the kernel's threads move: the sectors that a row of a warp's threads touches.
+
+    Loads that another thread does less than `l2` bytes further, as those of a stencil are, find their sectors in the cache.
+    """
+    accesses = [a for k, a in enumerate(accesses) if not any(_neighbours(a, b, l2) for b in accesses[:k])]
     threads = kernel.grid[0] * kernel.grid[1] * kernel.block[0] * kernel.block[1]
     lanes = min(LANES, kernel.block[0])
     return sum(_bytes_each(a, lanes) for a in accesses) * threads * kernel.steps[0] * kernel.steps[1]
+
+
+def _neighbours(a: Access, b: Access, l2: int) -> bool:
+    """Do two loads differ only in where they begin, by less than so many bytes?"""
+    if a.write or b.write or a.index is not None or b.index is not None or a.random is not None:
+        return False
+    return replace(a, start=b.start) == b and abs(a.start - b.start) * a.bytes < l2
 
 
 def scattered_sectors(accesses: Sequence[Access], kernel: Kernel) -> float:

@@ -17,6 +17,7 @@ TOTAL = 33_669_316_608  # bytes: working_set_bytes at size factor 1.0 in the pub
 PAGE, FLOAT = 4096, 4
 BLOCKS, BLOCK = 256, 256  # thread blocks and threads of the synthetic kernels
 THREADS = BLOCKS * BLOCK
+WRITERS = 2048  # thread blocks that write the nodes of the pointer chase
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,8 @@ def scattered(factor: float, sector_ns: float, warm: int = 2, timed: int = 3) ->
 def pointer_chase(factor: float, step_ns: float, warm: int = 2, timed: int = 3) -> StudyProgram:
     """pointer_chunk_kernel<<<256, 256>>>: each thread follows eight nodes of 12 bytes in a chunk of its own.
 
-    init_chunks_kernel<<<2048, 256>>> has written all nodes on the GPU before, in ascending order: here page by page.
+    init_chunks_kernel<<<2048, 256>>> has written all nodes on the GPU before, with the stride of its grid.  Half of its thread
+    blocks run at once, so that the array is gone over twice: in which order blocks come first decides which are missing later.
     """
     node, hops = 12, 8
     each = -(-int(int(TOTAL * factor) * 0.9) // node // THREADS)
@@ -85,7 +87,9 @@ def pointer_chase(factor: float, step_ns: float, warm: int = 2, timed: int = 3) 
     )
     store = Kernel("store", [Access("out", True, tx=1, bx=BLOCK)], (BLOCKS, 1), (BLOCK, 1), ns=0.0)
     pages = -(-n * node // PAGE)
-    init = Kernel("init", [Access("nodes", True, bytes=PAGE, bx=1)], (n * node // PAGE, 1), (1, 1), ns=pages * 2.0)
+    stride = WRITERS * BLOCK
+    wrote = Access("nodes", True, bytes=node, tx=1, bx=BLOCK, inner=stride)
+    init = Kernel("init", [wrote], (WRITERS, 1), (BLOCK, 1), (-(-n // stride), 1), ns=pages * 2.0)
     run: list[Step] = [chase, store]
     arrays = [Array("nodes", n * node), Array("out", THREADS * FLOAT)]
     return StudyProgram(arrays, [init, *run * warm, Start(), *run * timed], 1 / timed)
