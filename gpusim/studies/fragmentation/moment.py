@@ -126,14 +126,16 @@ def replayed(trace: Trace, done: AllocatorReplay) -> Moment:
     heap, rows = d.heap, done.program.rows()
     maker = rows[heap.segments.start]
     small = np.where(maker["size"] <= SMALL, SMALL_POOL, LARGE_POOL)
-    whole = heap.live_in() == 0
-    found = FreeRanges(heap.hole_bytes, maker["stream"][heap.of].astype(np.int64), small[heap.of], whole[heap.of],
-                  np.zeros(len(heap.of), bool))  # fmt: skip
+    whole = (heap.live_in() == 0)[heap.of]
     failed = not done.fits
+    back = whole & (failed and done.policy is not None and done.policy.name == "pytorch")  # given to the device before a request fails
+    kept, given = ~back, int(heap.hole_bytes[back].sum())
+    of = heap.of[kept]
+    found = FreeRanges(heap.hole_bytes[kept], maker["stream"][of].astype(np.int64), small[of], whole[kept], np.zeros(len(of), bool))
     return Moment(
         event=int(done.program.event[d.request]) if len(done.program.event) else 0, failed=failed,
-        size=-(-d.size // ROUND) * ROUND if failed else 0, stream=d.stream, held=d.held, live=d.rounded,
-        requested=d.requested, left=done.capacity - d.held if failed else -1, holes=found, failures=done.counts["refused"],
+        size=-(-d.size // ROUND) * ROUND if failed else 0, stream=d.stream, held=d.held - given, live=d.rounded,
+        requested=d.requested, left=done.capacity - d.held + given if failed else -1, holes=found, failures=done.counts["refused"],
         simulated=True,
     )  # fmt: skip
 
