@@ -31,7 +31,8 @@ class AllocatorSettings:
         taken = profile.context.value if self.context is None else self.context
         left = int(profile.memory.capacity.value - taken)
         if left <= 0:
-            said = f"a CUDA context of {show_bytes(int(taken))} leaves nothing of the {profile.memory.capacity.text()} of {profile.name}"
+            has = f"the {profile.memory.capacity.text()} of {profile.name}"
+            said = f"a CUDA context of {show_bytes(int(taken))} leaves nothing of {has}"
             raise ProfileError(said, hint="name a smaller context, or larger machines")
         return left
 

@@ -128,14 +128,16 @@ def replayed(trace: Trace, done: AllocatorReplay) -> Moment:
     small = np.where(maker["size"] <= SMALL, SMALL_POOL, LARGE_POOL)
     whole = (heap.live_in() == 0)[heap.of]
     failed = not done.fits
-    back = whole & (failed and done.policy is not None and done.policy.name == "pytorch")  # given to the device before a request fails
-    kept, given = ~back, int(heap.hole_bytes[back].sum())
-    of = heap.of[kept]
-    found = FreeRanges(heap.hole_bytes[kept], maker["stream"][of].astype(np.int64), small[of], whole[kept], np.zeros(len(of), bool))
+    gives_back = failed and done.policy is not None and done.policy.name == "pytorch"  # whole segments, before a request fails
+    kept = ~(whole & gives_back)
+    of, given = heap.of[kept], int(heap.hole_bytes[~kept].sum())
+    no_pool = np.zeros(len(of), bool)
+    found = FreeRanges(heap.hole_bytes[kept], maker["stream"][of].astype(np.int64), small[of], whole[kept], no_pool)
     return Moment(
         event=int(done.program.event[d.request]) if len(done.program.event) else 0, failed=failed,
         size=-(-d.size // ROUND) * ROUND if failed else 0, stream=d.stream, held=d.held - given, live=d.rounded,
-        requested=d.requested, left=done.capacity - d.held + given if failed else -1, holes=found, failures=done.counts["refused"],
+        requested=d.requested, left=done.capacity - d.held + given if failed else -1, holes=found,
+        failures=done.counts["refused"],
         simulated=True,
     )  # fmt: skip
 
