@@ -146,6 +146,8 @@ def test_what_a_word_means():
         build.load("hgx-h10")
     with pytest.raises(GpusimError, match=r"no network 'infinband'.*infiniband"):
         build.load("2 x hgx-h100 over infinband")
+    with pytest.raises(GpusimError, match=r"is one machine.*\(write 2 x hgx-h100 over roce\)"):
+        build.load("hgx-h100 over roce")
     with pytest.raises(GpusimError, match="no network to which"):
         build.load("2 x 4x-a10")
     with pytest.raises(GpusimError, match=r"has no node 'gpu9'.*gpu3"):
