@@ -24,7 +24,7 @@ PUBLIC = {
     "environment": "gpusim.api.environments:environment",
     "endure": "gpusim.api.failures:endure",
     "simulate": "gpusim.api.runs:simulate",
-    "transform": "gpusim.programs.transforms:apply",
+    "transform": "gpusim.api.transforming:transform",
     "transforms": "gpusim.programs.transforms",
     "tune": "gpusim.api.tuning:tune",
 }

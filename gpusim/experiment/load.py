@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpusim.base.defaults import LATER
 from gpusim.base.errors import ConfigError, GpusimError, ProfileError, UnitError
+from gpusim.base.units import show_bytes
 from gpusim.base.yaml import document, find, validate
 from gpusim.base.yaml.document import Document
 from gpusim.base.yaml.values import NONE, PolicySpec, machine
@@ -209,7 +210,25 @@ def foresee(loaded: Loaded, tasks: Iterable[Task]) -> None:
 
 
 def told(loaded: Loaded) -> list[str]:
-    """What is to be said of an experiment that is no mistake: which ranks lack, where the driver does other than asked."""
+    """What is to be said of an experiment that is no mistake: memory that machines lack, ranks that lack, what drivers do."""
+    return list(dict.fromkeys([*_beyond(loaded), *_of_its_kind(loaded)]))
+
+
+def _beyond(loaded: Loaded) -> list[str]:
+    """Which sizes of memory are more than a machine has: runs in them answer what no such machine does."""
+    most = max((size.bytes or 0 for size in loaded.experiment.memory), default=0)
+    found = []
+    for name, file in loaded.profiles.items() if most else ():
+        if name not in loaded.machines:
+            profile = variant.load(file, name)
+            room = int(profile.memory.capacity.value - profile.context.value)
+            if most > room:
+                found.append(f"memory of {show_bytes(most)} is more than the {show_bytes(room)} that {name} has")
+    return found
+
+
+def _of_its_kind(loaded: Loaded) -> list[str]:
+    """What is to be said of several programs on one GPU, of many ranks, or of unified memory."""
     asked = [spec for spec in loaded.experiment.unified if spec != NONE]
     if loaded.beside:
         return [said for text in loaded.experiment.tenancy if (said := caution(text))]
@@ -223,7 +242,7 @@ def told(loaded: Loaded) -> list[str]:
         if name not in loaded.machines and variant.load(file, name).memory.unified:
             idle = [f"{key}={value}" for spec in asked for key, value in spec.params if key in ("evict", "prefetch")]
             found += [f"{name} has one memory for CPU and GPU, where no page moves: {said} changes nothing" for said in idle]
-    return list(dict.fromkeys(found))
+    return found
 
 
 def default_folder(loaded: Loaded) -> Path:

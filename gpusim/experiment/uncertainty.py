@@ -81,15 +81,22 @@ def sample(
 ) -> list[tuple[SampledGroup, Failure]]:  # fmt: skip
     """Sample all runs that have no samples yet; returns what failed.  `results` are those of the grid."""
     todo = [group for group in _groups(plan, settings, results) if force or not path_of(plan.out, group.name).is_file()]
-    waiting, failures = iter(todo), []
+    waiting, failures, ran = iter(todo), [], 0
     if todo:
-        progress(0, len(todo))
+        total = sum(map(_simulations, todo))
+        progress(0, total)
         with closing(doing.carry_out(lambda: next(waiting, None), sample_group)) as ending:
-            for count, (group, outcome) in enumerate(ending, 1):
+            for group, outcome in ending:
                 if isinstance(outcome, Failure):
                     failures.append((group, outcome))
-                progress(count, len(todo))
+                ran += _simulations(group)
+                progress(ran, total)
     return failures
+
+
+def _simulations(group: SampledGroup) -> int:
+    """Runs on drawn machines, those without a limit among them."""
+    return group.settings.samples * len({task.key for tasks in (*group.free.values(), group.runs) for task in tasks})
 
 
 def sample_group(group: SampledGroup) -> None:

@@ -44,7 +44,7 @@ NEEDS = tuple(field.name for field in fields(Answers))
 _MISSING = {
     "allocator": "what was allocated and when it was freed",
     "accesses": "which tensors each operator reads and writes",
-    "times": "how long its operators take, neither by recorded times nor by flops",
+    "times": "how long its operators take (recorded times, or flops to model them)",
     "flops": "the flops of its operators",
 }
 _RECORD = "record the program with `gpusim record`"

@@ -111,6 +111,12 @@ def test_what_is_shared_is_said_for_all_runs_and_comes_back(experiment: Path, tm
     assert any("managed programs share the GPU as their kernels say: share changes nothing" in line for line in told)
 
 
+def test_more_memory_than_a_machine_has_is_told(experiment: Path) -> None:
+    said = load.told(load.experiment(str(experiment), ["memory=8 GiB,1 TiB"]))
+    assert said == ["memory of 1 TiB is more than the 21.8 GiB that l4 has"]  # 22.03 GiB less 300 MB
+    assert not load.told(load.experiment(str(experiment), ["memory=8 GiB,150 %"]))
+
+
 def test_is_what_no_machine_has_told_at_its_place(experiment: Path) -> None:
     experiment.write_text(YAML + "tiers:\n- host\n- host > nvm\n")
     (told,) = problems(experiment)

@@ -102,7 +102,7 @@ def run(tmp_path: Path) -> Any:
     """Runs the program under both policies on a machine with this rate to the host; the results."""
     save_trace(program().trace(), tmp_path / "program.npz")
 
-    def play(*sets: str, d2h: str = "8 GB/s", out: str = "out", jobs: int = 1, **bars: str) -> list[Result]:
+    def play(*sets: str, d2h: str = "8 GB/s", out: str = "out", jobs: int = 1, told: Any = None, **bars: str) -> list[Result]:
         machine(tmp_path, d2h, **bars)
         path = tmp_path / "e.yaml"
         path.write_text(
@@ -112,8 +112,9 @@ def run(tmp_path: Path) -> Any:
         loaded = load.experiment(str(path), sets)
         todo = plan(loaded, tmp_path / out)
         done = grid.run(
-            todo, resolved(loaded.experiment), inputs(loaded), uncertainty=loaded.experiment.uncertainty, jobs=jobs
-        )
+            todo, resolved(loaded.experiment), inputs(loaded), uncertainty=loaded.experiment.uncertainty, jobs=jobs,
+            progress=lambda *counts: None if told is None else told.append(counts),
+        )  # fmt: skip
         assert not done.failures
         return done.results
 
@@ -243,8 +244,10 @@ def test_sampling_leaves_the_runs_as_they_are(run: Any, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_same_samples_for_any_number_of_workers(run: Any, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
     for jobs in (1, 2):
-        run("uncertainty=5", out=str(jobs), jobs=jobs, low="4 GB/s")
+        run("uncertainty=5", out=str(jobs), jobs=jobs, low="4 GB/s", told=told)
+        assert told[-2:] == [(0, 15), (15, 15)]  # five machines, on each two runs and one without a limit
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
     run("uncertainty.seed=1", "uncertainty.samples=5", out="other", low="4 GB/s")
     one, other = samples(tmp_path / "1"), samples(tmp_path / "other")

@@ -109,7 +109,12 @@ def test_a_copy_to_the_host_ends_in_the_memory_of_a_socket():
     near, far = routes.between(made, "gpu0", "socket0"), routes.between(made, "gpu0", "socket1")
     assert passed(near) == ["gpu0", "switch0", "socket0"] and near.rate == 40e9
     assert passed(far)[-2:] == ["socket0", "socket1"] and far.rate == 20e9
-    assert routes.between(made, "gpu0", "gpu0").links == ()
+
+
+def test_a_copy_to_the_same_gpu_passes_no_link():
+    made = build.loads(SMALL)
+    route = routes.between(made, "gpu0", "gpu0")
+    assert route.links == () and transfers.time_alone(made, route, 1 << 20) == pytest.approx((1 << 20) / route.rate * 1e9)
 
 
 def test_rdma_across_sockets_is_halved():
@@ -141,6 +146,8 @@ def test_what_a_word_means():
         build.load("hgx-h10")
     with pytest.raises(GpusimError, match=r"no network 'infinband'.*infiniband"):
         build.load("2 x hgx-h100 over infinband")
+    with pytest.raises(GpusimError, match=r"is one machine.*\(write 2 x hgx-h100 over roce\)"):
+        build.load("hgx-h100 over roce")
     with pytest.raises(GpusimError, match="no network to which"):
         build.load("2 x 4x-a10")
     with pytest.raises(GpusimError, match=r"has no node 'gpu9'.*gpu3"):

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from hand_worked import BLOCK, machine
 
-from gpusim import referee
+import gpusim
+from gpusim import policy, referee
 from gpusim.base.errors import PolicyError, TraceError
 from gpusim.engine.run.simulate import simulate
 from gpusim.machine import catalogue
@@ -19,6 +20,7 @@ from gpusim.machine.kernels.durations import durations
 from gpusim.policies import registry
 from gpusim.policies.plan.parts.swap.estimate import estimate
 from gpusim.policies.planning import EVICT, NOTHING, PREFETCH, PlanTier, Schedule, View
+from gpusim.programs import transforms
 from gpusim.results.result import Result
 from gpusim.trace import workload
 from gpusim.trace.build import TraceBuilder
@@ -333,6 +335,26 @@ def test_a_search_is_no_slower_than_what_it_begins_with() -> None:
     found = [estimate(view, plan(f"swapadvisor(generations={n})", view)) for n in (0, 5)]
     again = estimate(view, plan("swapadvisor(generations=5)", view))
     assert found[1] <= found[0] and again == found[1]
+
+
+@pytest.mark.slow
+def test_a_plan_measures_the_program_that_it_has_rewritten() -> None:
+    """Its operators are others than the trace's, and so is what they need of the GPU's processors."""
+    measured = []
+
+    @policy.plan
+    class again:
+        """Runs the forward pass again in backward."""
+
+        def rewrite(view):  # type: ignore[no-untyped-def]
+            return transforms.apply(view.work.trace, "checkpointing")
+
+        def plan(view):  # type: ignore[no-untyped-def]
+            measured.append(view.measure(NOTHING))
+            return NOTHING
+
+    result = gpusim.simulate("gpt2-small-train", on="a100-pcie-40gb", plan=again, bounds=False)
+    assert measured == [result.makespan_ns]
 
 
 @pytest.mark.parametrize("spec", ["vdnn", "superneurons"])

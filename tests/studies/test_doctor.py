@@ -10,6 +10,7 @@ import pytest
 
 from gpusim.base.errors import TraceError
 from gpusim.programs.recordings import import_trace
+from gpusim.studies.fragmentation.causes import reasons
 from gpusim.studies.fragmentation.compare import compare
 from gpusim.studies.fragmentation.doctor import examine, seen
 from gpusim.studies.fragmentation.growth import steps
@@ -243,3 +244,14 @@ def test_the_peak_is_the_moment_where_nothing_failed() -> None:
     m = moment(build.finish())
     assert (m.held, m.live, m.failed) == (40 * MIB, 30 * MIB, False)
     assert m.holes.bytes.tolist() == [10 * MIB]
+
+
+@pytest.mark.hand_worked
+def test_segments_that_are_free_as_a_whole_are_given_back_before_a_request_fails() -> None:
+    build = TraceBuilder("short")
+    build.alloc(60 * MIB, "param")
+    build.free(build.alloc(30 * MIB, "fwd"))
+    build.alloc(50 * MIB, "fwd")
+    m = examine(build.finish(), capacity=100 * MIB).moment
+    assert (m.failed, m.simulated, m.held, m.left) == (True, True, 60 * MIB, 40 * MIB)
+    assert reasons(m) == {}

@@ -334,7 +334,7 @@ def again(said: str, tmp_path: Path) -> Any:
 @pytest.mark.slow
 @pytest.mark.agreement
 @pytest.mark.parametrize(("on", "options"), [
-    ("4x-a10", ()), ("4 x a10", ("--allocator", "expandable_segments:True", "--context", "17 GiB")),
+    ("4x-a10", ()), ("4 x a10", ("--allocator", "expandable_segments:True", "--context", "15 GiB")),
 ])  # fmt: skip
 def test_layouts_over_a_machine_are_those_that_their_command_runs(on: str, options: tuple[str, ...], tmp_path: Path) -> None:
     said = _fit(tmp_path, "gpt2-small-train", "--on", on, *options)

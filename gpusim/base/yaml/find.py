@@ -79,7 +79,11 @@ def _find(kinds: tuple[str, ...], name: str, base: Path | None) -> Path:
             if candidate.is_file():
                 return Path(candidate).resolve()
     known = [known for each in kinds for known in names(each)]
-    near = nearest(given.stem if given.suffix in suffixes else name, known)
+    word = given.stem if given.suffix in suffixes else name
+    machines = names("machine") if kind == "profile" else []  # most of what takes a profile takes these, too
+    if word in machines:
+        raise error(f"'{word}' is a machine of several GPUs and no profile", hint=f"`gpusim machines {word}` names its GPUs")
+    near = nearest(word, [*known, *machines])
     hint = f"did you mean {' or '.join(repr(n) for n in near)}?" if near else _listing(kind, known)
     raise error(f"there is no {kind} '{name}'", hint=hint)
 

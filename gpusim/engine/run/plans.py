@@ -42,12 +42,13 @@ def planned(
     trial    ns that this run takes when it is planned so; the policy may ask for it (`View.measure`)
     """
 
-    def seen(work: Workload) -> View:
+    def seen(here: Workload) -> View:
         def measure(schedule: Schedule, program: Trace | None = None) -> float:
             assert trial is not None
-            return trial(Planned(policy, work if program is None else timed(program, profile), schedule, program))
+            ran = here if program is None else timed(program, profile)
+            return trial(Planned(policy, ran, schedule, None if ran is work else ran.trace))
 
-        return replace(view(work, m), measure=measure if trial else None)
+        return replace(view(here, m), measure=measure if trial else None)
 
     program = rewritten(policy, work, seen, profile)
     schedule = NOTHING if policy.plan is None else policy.schedule(seen(program))

@@ -47,6 +47,8 @@ def load(word: str, base: Path | None = None) -> Topology:
         return cluster(load(match[2], base), int(match[1]), match[3] or "")
     if word not in known and word in catalogue.names():
         return of_profile(catalogue.load(word))
+    if (one := word.partition(" over ")[0].strip()) != word and one in known:
+        raise GpusimError(f"'{word}' is one machine, and nothing of it goes over a network", hint=f"write 2 x {word}")
     return load_file(find.find_machine(word, base))
 
 

@@ -63,7 +63,7 @@ def flows(machine: Topology, route: TransferRoute, size: int) -> tuple[LinkFlow,
 def alone(flow: LinkFlow, rate_of: dict[str, float]) -> float:
     """bytes/ns that the flow has where no other shares its links."""
     times = Counter(flow.links)
-    return min(flow.rate, *(rate_of[name] / count for name, count in times.items()))
+    return min([flow.rate, *(rate_of[name] / count for name, count in times.items())])
 
 
 def time_alone(machine: Topology, route: TransferRoute, size: int) -> float:

@@ -13,6 +13,7 @@ _LINES = {
     "checkpointing": "h = torch.utils.checkpoint.checkpoint(block, h, use_reentrant=False) for each block",
     "precision(to=bf16, mode=autocast)": 'with torch.autocast("cuda", torch.bfloat16): forward and loss',
     "optimizer(to=adam8bit)": "optimizer = bitsandbytes.optim.Adam8bit(model.parameters())",
+    "save_on_host": "saved_tensors_hooks around forward and loss: gpusim export FOLDER --as torch --run ROW writes them",
     "offload": "optimizer = torchao.optim.CPUOffloadOptimizer(model.parameters(), type(optimizer))",
     "offload(what=parameters)": _OFFLOADED,
     "offload(what=all)": _OFFLOADED,
@@ -38,6 +39,7 @@ _FOR_WAITS = {
     "a value of the GPU is read": "keep the tensor (.detach()) and read it after the last step, or every hundredth",
     "a copy that blocks": "non_blocking=True, from pinned memory (.pin_memory())",
 }
+_NOT_TOGETHER = "PyTorch's checkpoint keeps the inputs of its blocks itself, where hooks do not see them"
 NO_SWAPPING = "PyTorch swaps no tensors by itself: save_on_host is what its hooks can do"
 
 
@@ -57,13 +59,18 @@ def of_remedy(remedy: FitRemedy, samples: int = 0) -> str:
     samples  of a batch as recorded, 0: not known
     """
     made = [_line(step, samples) for step in steps(remedy.chain)]
-    return "" if remedy.swap or not all(made) else "; ".join(made)
+    return "" if remedy.swap or _hides(remedy) or not all(made) else "; ".join(made)
+
+
+def _hides(remedy: FitRemedy) -> bool:
+    """Whether a checkpoint of PyTorch hides from hooks what they are to move."""
+    return {"checkpointing", "save_on_host"} <= {split(step)[0] for step in steps(remedy.chain)}
 
 
 def note(remedy: FitRemedy) -> str:
     """What it changes besides memory and time."""
     names = [split(step)[0] for step in steps(remedy.chain)]
-    said = [NO_SWAPPING] if remedy.swap else []
+    said = [NO_SWAPPING] if remedy.swap else [_NOT_TOGETHER] if _hides(remedy) else []
     if "batch" in names and "accumulate" in names:
         names.remove("batch")  # the step's samples stay
     return "; ".join(dict.fromkeys([*said, *(_NOTES[name] for name in names if name in _NOTES)]))

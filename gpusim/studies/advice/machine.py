@@ -113,7 +113,8 @@ def _largest(trace: Trace, alone: MachineAnswer) -> list[str]:
     if not alone.batch:
         return []
     recorded = recorded_size(trace, ("batch",))
-    many = f"{alone.batch:,.0f} samples ({recorded:,} were recorded)" if recorded else f"{alone.batch:.2f} of the recorded"
+    word = "sample" if round(alone.batch) == 1 else "samples"
+    many = f"{alone.batch:,.0f} {word} (recorded: {recorded:,})" if recorded else f"{alone.batch:.2f} of the recorded"
     return [f"The largest batch that fits {alone.profile.name} as the program is: {many}."]
 
 

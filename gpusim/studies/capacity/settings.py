@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from gpusim.base.errors import ProfileError
+from gpusim.base.units import show_bytes
 from gpusim.machine.profile import Profile
 from gpusim.policies import registry
 
@@ -25,8 +27,14 @@ class AllocatorSettings:
         return registry.get("place", self.place)
 
     def room(self, profile: Profile) -> int:
-        """Bytes of the GPU's memory that are left to the program."""
-        return int(profile.memory.capacity.value - (profile.context.value if self.context is None else self.context))
+        """Bytes of the GPU's memory that are left to the program.  Raises ProfileError where none are."""
+        taken = profile.context.value if self.context is None else self.context
+        left = int(profile.memory.capacity.value - taken)
+        if left <= 0:
+            has = f"the {profile.memory.capacity.text()} of {profile.name}"
+            said = f"a CUDA context of {show_bytes(int(taken))} leaves nothing of {has}"
+            raise ProfileError(said, hint="name a smaller context, or larger machines")
+        return left
 
 
 USUAL = AllocatorSettings()

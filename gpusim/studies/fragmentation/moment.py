@@ -126,14 +126,18 @@ def replayed(trace: Trace, done: AllocatorReplay) -> Moment:
     heap, rows = d.heap, done.program.rows()
     maker = rows[heap.segments.start]
     small = np.where(maker["size"] <= SMALL, SMALL_POOL, LARGE_POOL)
-    whole = heap.live_in() == 0
-    found = FreeRanges(heap.hole_bytes, maker["stream"][heap.of].astype(np.int64), small[heap.of], whole[heap.of],
-                  np.zeros(len(heap.of), bool))  # fmt: skip
+    whole = (heap.live_in() == 0)[heap.of]
     failed = not done.fits
+    gives_back = failed and done.policy is not None and done.policy.name == "pytorch"  # whole segments, before a request fails
+    kept = ~(whole & gives_back)
+    of, given = heap.of[kept], int(heap.hole_bytes[~kept].sum())
+    no_pool = np.zeros(len(of), bool)
+    found = FreeRanges(heap.hole_bytes[kept], maker["stream"][of].astype(np.int64), small[of], whole[kept], no_pool)
     return Moment(
         event=int(done.program.event[d.request]) if len(done.program.event) else 0, failed=failed,
-        size=-(-d.size // ROUND) * ROUND if failed else 0, stream=d.stream, held=d.held, live=d.rounded,
-        requested=d.requested, left=done.capacity - d.held if failed else -1, holes=found, failures=done.counts["refused"],
+        size=-(-d.size // ROUND) * ROUND if failed else 0, stream=d.stream, held=d.held - given, live=d.rounded,
+        requested=d.requested, left=done.capacity - d.held + given if failed else -1, holes=found,
+        failures=done.counts["refused"],
         simulated=True,
     )  # fmt: skip
 

@@ -60,7 +60,8 @@ def _peak(m: Moment) -> str:
     if m.held < 0:
         return f" At most {show_bytes(m.live)} live at once."
     share = f"{m.live / m.held:.1%}".replace("%", " %") if m.held else "none"
-    return f" {show_bytes(m.held)} held at the peak, {show_bytes(m.live)} of it live ({share})."
+    where = "near" if m.simulated else "at"  # of a replay, where most of the peak was there for the first time
+    return f" {show_bytes(m.held)} held {where} the peak, {show_bytes(m.live)} of it live ({share})."
 
 
 def balance(m: Moment, limit: int, device: int) -> list[tuple[int, str]]:
