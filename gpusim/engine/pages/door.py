@@ -42,7 +42,7 @@ def door(tables: int, told: int, stream: int, now: int) -> int:
 def tell(M: DriverState, P: PagedKernels, told: int, stream: int, now: int) -> int:
     s, v, p = M.state[0], P.server[0], P.pager[0]
     s.now = float(now)
-    if told == LAUNCHED or told == STOPPED:
+    if told in (LAUNCHED, STOPPED):
         operator = P.warps[stream].operator
         account(P, operator, -1)
         if told == LAUNCHED:

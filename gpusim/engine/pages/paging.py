@@ -3,8 +3,8 @@
     operator ──▶ launches, one after the other ──▶ accesses
     stream   ──▶ warps (what the clock knows), run (how far it is), front (its warps, by address)
 
-A GPU has one driver, a server: it serves the faults of one kernel at a time, in the order in which they stopped.  Processes that
-have the GPU together have tables of their own, and this server.
+A GPU has one driver, a server: it serves the faults of one kernel at a time, in the order in which they stopped.  Processes
+that have the GPU together have tables of their own, and this server.
 """
 
 from __future__ import annotations
