@@ -42,6 +42,7 @@ from gpusim.machine.tenancy import Tenancy
 from gpusim.machine.topology.connections import Connections
 from gpusim.programs.managed.layout import lay_out
 from gpusim.programs.managed.steps import ManagedProgram
+from gpusim.results.faults import ProcessFaults
 from gpusim.results.result import Result
 from gpusim.trace.workload import Workload
 
@@ -103,10 +104,29 @@ def simulate_processes(
     coupled.advance(state.NEVER)
     for memory in memories:
         memory.M.state["now"] = coupled.now
-    gpu = coupled.fabric.gpu[0]
+    gpu, results = coupled.fabric.gpu[0], [run.result() for run in runs]
     return Together(
-        tuple(run.result() for run in runs), tuple(run.began for run in runs), int(gpu["switches"]), int(gpu["switched"])
-    )
+        tuple(_with_others(results, p) for p in numbers), tuple(run.began for run in runs), int(gpu["switches"]),
+        int(gpu["switched"]),
+    )  # fmt: skip
+
+
+def _with_others(results: Sequence[Result], own: int) -> Result:
+    """A result whose fault report lists the processes beside it."""
+    mine = results[own]
+    if len(results) == 1 or mine.faults is None:
+        return mine
+    order = [mine, *(one for p, one in enumerate(results) if p != own)]
+    return replace(mine, faults=replace(mine.faults, processes=[_row(one) for one in order]))
+
+
+def _row(result: Result) -> ProcessFaults:
+    seen, numbers = result.faults, result.metrics
+    assert seen is not None
+    return ProcessFaults(
+        str(result.spec["trace"]), float(numbers["makespan_ns"]), int(numbers["gpu_faults"]), int(numbers["fault_batches"]),
+        int(numbers["evictions"]), seen.moved("came"), seen.sum("again"), seen.moved("went", "eviction"),
+    )  # fmt: skip
 
 
 class _Memory:

@@ -27,7 +27,7 @@ GIB = 1 << 30
 CONTEXTS = (0.5, 1.2)  # GiB that a process takes from the total: not published, so that ours is what lies between
 MACHINE = "rtx-5090"
 PART, LAYERS = 8, 8  # of hotspot's rows and columns; GEMM's layers that are simulated
-OF_TWO = {"gemm": 4, "hotspot": 12}  # the same for each of two processes, of which each runs all that it runs in the study:
+OF_TWO = {"gemm": 2, "hotspot": 12}  # the same for each of two processes, of which each runs all that it runs in the study:
 WARM, TIMED = {"gemm": 20, "hotspot": 10}, {"gemm": 10, "hotspot": 5}  # two warm-ups and one iteration, of ten tokens or passes
 # What resident kernels take is no paging, and comes from other rows than those that are scored: cudaMalloc of the same file,
 # and the run alone of each pair.
