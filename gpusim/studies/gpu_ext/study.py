@@ -79,7 +79,7 @@ def _row(row: dict[str, str], column: str = "median_ms") -> StudyRow:
     ms, low = float(row[column]), column == "low_ms"
     apart = row["policy"] and not row["policy"].startswith("single")
     hinted = "memadvise" in row["file"]
-    group = f"{row['kernel']}, {'two processes' if apart else 'hints' if hinted else 'alone'}"
+    group = f"{row['kernel']}, {'two processes' if apart else 'hints' if hinted else 'alone'}{',' * low}{LOW * low}"
     case = f"{row['policy']}({row['high']}, {row['low']})" if apart else row["policy"] or f"{row['mode']} {row['size_factor']}"
     least, most = (ms, ms) if low else (float(row["min_ms"] or ms), float(row["max_ms"] or ms))
     return StudyRow(group, case + LOW * low, ms, least, most, tuple(row.items()),
