@@ -16,7 +16,7 @@ from gpusim.engine.pages.settings import DriverSettings
 from gpusim.engine.pages.simulate import simulate_uvm
 from gpusim.machine import catalogue
 from gpusim.machine.platforms import load
-from gpusim.machine.tenancy import MEASURED_SLICE_NS, SLICES, Switch, Tenancy, Tenant
+from gpusim.machine.tenancy import FIXED_NS, MEASURED_SLICE_NS, SLICES, STATE, Switch, Tenancy, Tenant
 from gpusim.policies import registry
 from gpusim.programs.managed.steps import Advise, Kernel, ManagedProgram, Prefetch, Step
 from gpusim.studies.gpu_ext import kernels
@@ -28,6 +28,7 @@ CONTEXTS = (0.5, 1.2)  # GiB that a process takes from the total: not published,
 MACHINE = "rtx-5090"
 PART, LAYERS = 8, 8  # of hotspot's rows and columns; GEMM's layers that are simulated
 OF_TWO = {"gemm": 2, "hotspot": 12}  # the same for each of two processes, of which each runs all that it runs in the study:
+SHORTER = 10  # turns, and what a switch costs: in a memory of a hundredth a turn is to fill a small part of it, too
 WARM, TIMED = {"gemm": 20, "hotspot": 10}, {"gemm": 10, "hotspot": 5}  # two warm-ups and one iteration, of ten tokens or passes
 # What resident kernels take is no paging, and comes from other rows than those that are scored: cudaMalloc of the same file,
 # and the run alone of each pair.
@@ -181,9 +182,8 @@ def simulated_pair(
     process = Process(
         ManagedProgram(kernel, program.arrays, program.steps), gpu, int((TOTAL - 2 * context * GIB) * program.scale)
     )
-    slices = Tenancy(
-        SLICES, (Tenant(slice=MEASURED_SLICE_NS),) * 2, Switch(bandwidth=float(gpu.memory.bandwidth.value) / 1e9)
-    )
+    cost = Switch(FIXED_NS / SHORTER, STATE // SHORTER, float(gpu.memory.bandwidth.value) / 1e9)
+    slices = Tenancy(SLICES, (Tenant(slice=MEASURED_SLICE_NS // SHORTER),) * 2, cost)
     high, low = (ran.metrics["makespan_ns"] for ran in simulate_processes([process] * 2, slices, settings=ways).results)
     return high / 1e6 * program.times, low / 1e6 * program.times
 
