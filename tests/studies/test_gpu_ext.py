@@ -90,7 +90,7 @@ def test_random_steps_do_not_visit_every_page() -> None:
 @pytest.mark.slow
 def test_the_verb_prints_rows_and_refuses_other_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study, "simulated_alone", lambda *case: 37_000.0)
-    monkeypatch.setattr(study, "simulated_pair", lambda kernel, factor, thresholds, decays, context: (43_000.0, 43_000.0))
+    monkeypatch.setattr(study, "simulated_pair", lambda kernel, factor, thresholds, context: (43_000.0, 43_000.0))
     made = json.loads(CliRunner().invoke(app, ["reproduce", "gpu_ext", "--figure", "gemm", "--json"]).stdout)
     assert len(made["rows"]) == 26 and "single_1x" in {row["case"] for row in made["rows"]}
     wrong = CliRunner().invoke(app, ["reproduce", "gpu_ext", "--figure", "gem"])

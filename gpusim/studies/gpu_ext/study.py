@@ -51,6 +51,7 @@ DRIVER_ITSELF = ("no_policy", "single_2x", "eviction_freq_pid_decay")
 MOST = 100.0
 LOW = " low"  # behind the case: the other one of two processes
 TWO = "two processes in time slices"
+COUNTING = ("prefetch_eviction_pid", "eviction_freq_pid_decay")  # services of a chunk, every nth of which counts as a use
 ORDER = f"{TWO}; its eviction as the driver's: a chunk's services follow each other"
 
 
@@ -105,7 +106,7 @@ def reproduce(
 
 def _answer(row: StudyRow) -> dict[str, Any]:
     two = "two processes" in row.group
-    how = (ORDER if row["policy"] == "prefetch_eviction_pid" else TWO) if two else ""
+    how = (ORDER if row["policy"] in COUNTING and row["high"] != row["low"] else TWO) if two else ""
     found = [] if row.given else [_ms(row, context) for context in CONTEXTS]
     low, high = (min(found), max(found)) if found else (None, None)
     nearest = None if low is None or high is None else min(max(row.published_ms, low), high)
@@ -123,8 +124,7 @@ def _ms(row: StudyRow, context: float) -> float:
     if "two processes" not in row.group:
         return simulated_alone(kernel, factor, context)
     thresholds = (float(row["high"]), float(row["low"])) if _prefetches(row) else None
-    decays = row["policy"] == "eviction_freq_pid_decay" and row["high"] != row["low"]
-    return simulated_pair(kernel, factor, thresholds, decays, context)[LOW in row.case]
+    return simulated_pair(kernel, factor, thresholds, context)[LOW in row.case]
 
 
 @cache
@@ -160,24 +160,21 @@ def simulated_alone(kernel: str, factor: float, context: float) -> float:
 
 @cache
 def simulated_pair(
-    kernel: str, factor: float, thresholds: tuple[float, float] | None, decays: bool, context: float
+    kernel: str, factor: float, thresholds: tuple[float, float] | None, context: float
 ) -> tuple[float, float]:
     """ms of the timed iteration of each of two processes that run GEMM or hotspot at once.
 
     thresholds  of prefetch_pid_tree, percent; None: the driver's tree
-    decays      chunks of the second leave in the order in which they came
     """
     warm, timed = WARM[kernel], TIMED[kernel]
     if kernel == "gemm":
         program = kernels.gemm(factor, LAYER_NS, OF_TWO[kernel], warm, timed)
     else:
         program = kernels.hotspot(factor, PASS_NS * factor / ALONE, OF_TWO[kernel], warm, timed)
-    arrays, prefetch, evict = len(program.arrays), "tree", "driver"
+    arrays, prefetch = len(program.arrays), "tree"
     if thresholds:
         prefetch = f"prefetch_pid_tree(arrays={arrays}, high={thresholds[0]:g}, low={thresholds[1]:g})"
-    if decays:
-        evict = f"eviction_freq_pid_decay(arrays={arrays})"
-    ways = DriverSettings(prefetch=prefetch, evict=evict, own=registry.of(FOLDER / "policies.py"))
+    ways = DriverSettings(prefetch=prefetch, own=registry.of(FOLDER / "policies.py"))
     gpu = catalogue.load(MACHINE)
     process = Process(
         ManagedProgram(kernel, program.arrays, program.steps), gpu, int((TOTAL - 2 * context * GIB) * program.scale)
