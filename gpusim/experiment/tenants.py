@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpusim.base.yaml.values import NONE, policy
-from gpusim.engine.pages.processes import Process, simulate_processes
+from gpusim.engine.pages.processes import ManagedProcess, simulate_processes
 from gpusim.engine.pages.settings import settings
 from gpusim.engine.run.claims import claim_of
 from gpusim.engine.run.memory_turns import MemoryTurns
@@ -51,10 +51,10 @@ def on_one_gpu(
     run = _Runs(spec, own, choices)
     room = run.rooms(shared, gpu, machines, capacity)
     programs = [
-        Process(work(machine), machine, bytes_, each.cap)
+        ManagedProcess(work(machine), machine, bytes_, each.cap)
         for work, machine, bytes_, each in zip(works, machines, room, terms, strict=True)
     ]
-    exclusive = [Process(work(gpu), gpu, run.alone(gpu, capacity)) for work in works]
+    exclusive = [ManagedProcess(work(gpu), gpu, run.alone(gpu, capacity)) for work in works]
     alone = [run([one], None, log=False) for one in exclusive]
     if shared.fault:
         return _with_fault([_plain(one) for one in programs], shared, switch_of(gpu), alone, **run.choices)
@@ -89,7 +89,7 @@ class _Runs:
             self.choices["settings"] = settings(spec.unified, own)
 
     def __call__(
-        self, programs: Sequence[Process], tenancy: Tenancy | None, turns: MemoryTurns | None = None, *, log: bool = True
+        self, programs: Sequence[ManagedProcess], tenancy: Tenancy | None, turns: MemoryTurns | None = None, *, log: bool = True
     ) -> Together:
         if self.managed:
             return simulate_processes(programs, tenancy, turns, **self.choices)
@@ -113,7 +113,7 @@ class _Runs:
         return room if capacity is None else [capacity, *room[1:]]
 
     def turns(
-        self, shared: SharingWay, room: Sequence[int], programs: Sequence[Process], alone: Sequence[Together]
+        self, shared: SharingWay, room: Sequence[int], programs: Sequence[ManagedProcess], alone: Sequence[Together]
     ) -> MemoryTurns:  # fmt: skip
         """Each program claims the most that its allocator holds when it is alone; of managed memory the driver moves the pages.
 
@@ -127,7 +127,7 @@ class _Runs:
         return MemoryTurns(chosen, room[-1], claims)
 
 
-def _plain(one: Process) -> Program:
+def _plain(one: ManagedProcess) -> Program:
     """The same without managed memory."""
     assert isinstance(one.source, Workload), "refused before"
     return Program(one.source, one.profile, one.capacity, one.percentage)

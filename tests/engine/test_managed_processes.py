@@ -12,7 +12,7 @@ import pytest
 from unified_by_hand import BLOCK, TINY, blocks
 
 from gpusim.base.yaml.find import find
-from gpusim.engine.pages.processes import Process, simulate_processes
+from gpusim.engine.pages.processes import ManagedProcess, simulate_processes
 from gpusim.engine.pages.settings import DriverSettings
 from gpusim.engine.run.tenants import Program, Together, simulate_tenants
 from gpusim.machine import platforms
@@ -49,7 +49,7 @@ def program(*steps: Any) -> ManagedProgram:
 def ran(tenancy: Tenancy | None, chunks: int, *programs: ManagedProgram, percentages: tuple[int, ...] = (100, 100)) -> Together:
     profile = load("a100-pcie-80gb")
     each = zip(programs, percentages, strict=False)
-    return simulate_processes([Process(one, profile, chunks * BLOCK, percentage) for one, percentage in each], tenancy)
+    return simulate_processes([ManagedProcess(one, profile, chunks * BLOCK, percentage) for one, percentage in each], tenancy)
 
 
 @pytest.fixture(autouse=True)
@@ -131,7 +131,7 @@ def test_with_all_memory_populated_traces_beside_each_other_take_what_they_take_
     works = [build(trace, durations(trace, profile)[0]) for trace in traces]
     tenancy = Tenancy(way, (Tenant(), Tenant()))
     plain = simulate_tenants([Program(work, profile, 10**12) for work in works], tenancy, evict="none")
-    pages = [Process(work, profile, 10**12) for work in works]
+    pages = [ManagedProcess(work, profile, 10**12) for work in works]
     driven = simulate_processes(pages, tenancy, settings=DriverSettings(advice="populate"))
     assert counted(driven, "gpu_faults") == [0, 0] and driven.switches == plain.switches
     assert ends(driven) == ends(plain)
@@ -158,7 +158,7 @@ def test_what_is_evicted_by_turn_is_of_the_process_that_waits() -> None:
     sweeps = program(*[blocks(0, 1, 2, 3)] * 4)
     profile, each = load("a100-pcie-80gb"), {}
     for evict in ("driver", "by_turn"):
-        pair = [Process(sweeps, profile, 6 * BLOCK)] * 2
+        pair = [ManagedProcess(sweeps, profile, 6 * BLOCK)] * 2
         each[evict] = simulate_processes(pair, turns, settings=DriverSettings(evict=evict))
     moved = {evict: sum(counted(together, "gpu_faults")) for evict, together in each.items()}
     assert moved == {"driver": 32, "by_turn": 12}

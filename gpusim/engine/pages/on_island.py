@@ -49,7 +49,7 @@ def attach(simulation: Simulation, paged: Paged, *, stops: int = 0) -> None:
     )
 
 
-class Whole(Protocol):
+class KernelOwner(Protocol):
     """The program whose kernels are on islands."""
 
     @property
@@ -94,7 +94,7 @@ class OnIsland:
     steps = True
 
     def __init__(
-        self, whole: Whole, M: DriverState, platform: Platform, steps: Sequence[Any], spans: Mapping[str, Span], gpu: int,
+        self, whole: KernelOwner, M: DriverState, platform: Platform, steps: Sequence[Any], spans: Mapping[str, Span], gpu: int,
         percentage: int = 100, **seat: Any,
     ) -> None:  # fmt: skip
         """percentage: of the multiprocessors, what its kernels may use.  seat: among other processes, as `Paged` takes it."""

@@ -23,13 +23,13 @@ from gpusim.engine import state
 from gpusim.engine.pages import host, page_tables, raster
 from gpusim.engine.pages.before import program_of, room
 from gpusim.engine.pages.launches import beside
-from gpusim.engine.pages.managed_run import ManagedRun
 from gpusim.engine.pages.paging import AT_REST, CALLED, ENDED, RUNS, SERVER, WAITS
 from gpusim.engine.pages.recorded import RecordedRun, clock_begins
 from gpusim.engine.pages.run import Ran, of_managed, of_recorded
 from gpusim.engine.pages.settings import DRIVER, DriverSettings
 from gpusim.engine.pages.simulate import StepResult, UvmResult, begin, fits, minus, pages, plus
 from gpusim.engine.pages.simulate import memory as driver_tables
+from gpusim.engine.pages.stepped_run import SteppedRun
 from gpusim.engine.pages.timeline import Timeline
 from gpusim.engine.run.coupled import Coupled
 from gpusim.engine.run.memory_turns import MemoryTurns
@@ -48,7 +48,7 @@ from gpusim.trace.workload import Workload
 
 
 @dataclass(frozen=True)
-class Process:
+class ManagedProcess:
     """One of the processes.
 
     profile     its GPU, or its slice of it
@@ -63,7 +63,7 @@ class Process:
 
 
 def simulate_processes(
-    processes: Sequence[Process], tenancy: Tenancy | None, turns: MemoryTurns | None = None, *,
+    processes: Sequence[ManagedProcess], tenancy: Tenancy | None, turns: MemoryTurns | None = None, *,
     settings: DriverSettings = DRIVER, seed: int = 0, place: Any = "pytorch", share: Any = sharing.WORDS,
 ) -> Together:  # fmt: skip
     """Run processes with managed memory on one GPU at once.
@@ -132,7 +132,7 @@ def _row(result: Result) -> ProcessFaults:
 class _Memory:
     """The driver's tables of the processes that have one memory."""
 
-    def __init__(self, processes: Sequence[Process], settings: DriverSettings, place: Any, seed: int) -> None:
+    def __init__(self, processes: Sequence[ManagedProcess], settings: DriverSettings, place: Any, seed: int) -> None:
         self.settings, self.seed, profile = settings, seed, processes[0].profile
         self.available = min(room(one.source, one.profile, one.capacity) for one in processes)
         self.programs = [program_of(one.source, profile, settings, place, self.available) for one in processes]
@@ -179,7 +179,9 @@ class _Memory:
 class _Recorded:
     """A process that replays a trace."""
 
-    def __init__(self, memory: _Memory, at: int, process: Process, choices: dict[str, Any], seat: dict[str, Any]) -> None:
+    def __init__(
+        self, memory: _Memory, at: int, process: ManagedProcess, choices: dict[str, Any], seat: dict[str, Any]
+    ) -> None:
         work, program = process.source, memory.programs[at]
         assert isinstance(work, Workload)
         self.memory, self.at, self.process, self.work = memory, at, process, work
@@ -216,10 +218,10 @@ class _Recorded:
 class _Managed:
     """A process that runs a managed program."""
 
-    def __init__(self, memory: _Memory, at: int, process: Process, seat: dict[str, Any]) -> None:
+    def __init__(self, memory: _Memory, at: int, process: ManagedProcess, seat: dict[str, Any]) -> None:
         self.memory, self.at, self.process, program = memory, at, process, memory.programs[at]
         self.timeline = Timeline(len(program.steps), memory.blocks(at))
-        self.run = ManagedRun(
+        self.run = SteppedRun(
             memory.M, memory.platform, program, memory.spans[at], self.timeline, memory.told, process.percentage, **seat
         )
         self.paged, self.simulation = self.run.paged, self.run.simulation

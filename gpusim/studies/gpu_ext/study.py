@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from gpusim.engine.pages.processes import Process, simulate_processes
+from gpusim.engine.pages.processes import ManagedProcess, simulate_processes
 from gpusim.engine.pages.settings import DriverSettings
 from gpusim.engine.pages.simulate import simulate_uvm
 from gpusim.machine import catalogue
@@ -176,7 +176,7 @@ def simulated_pair(
         prefetch = f"prefetch_pid_tree(arrays={arrays}, high={thresholds[0]:g}, low={thresholds[1]:g})"
     ways = DriverSettings(prefetch=prefetch, own=registry.of(FOLDER / "policies.py"))
     gpu = catalogue.load(MACHINE)
-    process = Process(
+    process = ManagedProcess(
         ManagedProgram(kernel, program.arrays, program.steps), gpu, int((TOTAL - 2 * context * GIB) * program.scale)
     )
     cost = Switch(FIXED_NS / SHORTER, STATE // SHORTER, float(gpu.memory.bandwidth.value) / 1e9)

@@ -24,7 +24,7 @@ from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Sta
 MOST_PARTS = 1024  # of one step of the host
 
 
-class ManagedRun:
+class SteppedRun:
     """The program of one process; its kernels are on an island, which has not begun.
 
     began   ns: when it came to its `start`; ended: when it was over
