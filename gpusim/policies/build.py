@@ -109,7 +109,7 @@ def _scored(common: dict[str, Any], function: Any) -> EvictPolicy:
     if score is None:
         return _asked(common, lambda: ColumnAsk(entry, function, values), uncompiled=why)
 
-    form = "score_now" if "now" in entry.facts else "score"
+    form = "score_now" if {"now", "turns"} & set(entry.facts) else "score"
     # Without a fact that changes when a unit is used, its place in the heap does not change either.
     touches = not set(entry.facts) <= {"size", "reload_ns", "arrived", "born", "stage", "depth", "array"}
     return EvictPolicy(

@@ -68,7 +68,7 @@ class EvictPolicy(Policy):
     none       nothing leaves
     ordered    state, insert, touch, remove, victim: the policy's own tables
     score      the same verbs, of a heap; the engine passes key = score(facts, params) to insert and touch
-    score_now  the score reads `now`: the engine evaluates it over all candidates (or `sample` of them) at each decision
+    score_now  the score reads `now` or `turns`: the engine evaluates it for all (or `sample`) candidates at each decision
     ask        plain Python: see `gpusim.policies.ask`; `new_ask()` makes one for one simulation
 
     touches  False when `touch` does nothing

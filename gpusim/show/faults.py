@@ -139,6 +139,8 @@ def text(report: FaultReport, name: str, free_ns: float | None = None) -> str:
     parts.append(table(_times(report), ("where the time went", "time", "share")))
     if report.beside:
         parts.append(table(_beside(report), ("kernels side by side", "time", "of makespan")))
+    if report.processes:
+        parts.append(table(rows := _processes(report), list(rows[0])))
     parts += [f"Faults    {_faults(report)}", f"Batches   {_batches(report)}", f"Bytes     {_bytes(report)}"]
     parts.append(table(_allocations(report.allocations[:MOST]), list(_allocations(report.allocations[:1])[0])))
     if len(report.allocations) > MOST:
@@ -187,6 +189,18 @@ def _times(report: FaultReport) -> list[dict[str, object]]:
     return [
         {"where the time went": TIMES[name], "time": show_time(ns), "share": _share(ns, report.makespan_ns)}
         for name, ns in sorted(report.times.items(), key=lambda item: -item[1]) if ns > 0
+    ]  # fmt: skip
+
+
+def _processes(report: FaultReport) -> list[dict[str, object]]:
+    """The processes that have the GPU together, the run's own first."""
+    return [
+        {
+            "process": f"{number} {one.name}", "makespan": show_time(one.makespan_ns), "GPU faults": one.faults,
+            "batches": one.batches, "came": show_bytes(one.came), "came again": show_bytes(one.again),
+            "chunks evicted for it": one.made_room, "evicted of it": show_bytes(one.lost),
+        }
+        for number, one in enumerate(report.processes)
     ]  # fmt: skip
 
 

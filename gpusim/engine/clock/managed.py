@@ -16,6 +16,7 @@ from gpusim.base.compiled import function_at, kernel, outlined
 from gpusim.engine.clock import event_heap as heap
 from gpusim.engine.clock import links, sharing
 from gpusim.engine.state import (
+    BY_TURNS,
     COPIED,
     DUE,
     E_KERNEL,
@@ -67,6 +68,8 @@ def go_on(isl: Island, q: int) -> None:
     """The warps of stream q go on: the activity's own work up to their next stop is timed, or flows."""
     c, w = isl.clock[0], isl.warps[q]
     a = isl.activities[w.activity]
+    if isl.tenants[0].beside == BY_TURNS:
+        isl.tenants[0].changed = 1  # its turn may be over, but for faults
     if a.stopped < NEVER:
         a.stalled += c.now - a.stopped
         a.stopped = NEVER

@@ -48,11 +48,11 @@ from gpusim.results.fault_picture import LAYERS
 from gpusim.results.page_log import LOG
 
 
-def resident_bytes(M: DriverState, processor: int) -> int:
-    """Bytes of the pages that are resident at a processor."""
+def resident_bytes(M: DriverState, processor: int, of: slice = slice(None)) -> int:
+    """Bytes of the pages that are resident at a processor, of these blocks."""
     blocks = len(M.blocks)
     first = (3 * processor + RESIDENT) * blocks
-    return int(np.bitwise_count(M.bits[first : first + blocks]).sum() * M.state[0]["page_bytes"])
+    return int(np.bitwise_count(M.bits[first : first + blocks][of]).sum() * M.state[0]["page_bytes"])
 
 
 def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Mapping[str, int], log: int) -> DriverState:
@@ -114,6 +114,7 @@ def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Ma
         page_params=np.zeros((2, 1)),
         region_facts=np.zeros(len(REGION_FACTS)),
         block_facts=np.zeros(len(BLOCK_FACTS)),
+        turns=np.zeros(1, np.int64),
         pieces=table(n * gpus * EACH, PIECE),
         queue=np.zeros(1, np.int64),
         streams=table(1, STREAM),

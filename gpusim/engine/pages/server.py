@@ -24,6 +24,7 @@ from gpusim.engine.pages.fault_replay import replay, reported, send
 from gpusim.engine.pages.frontend import next_block
 from gpusim.engine.pages.paging import (
     AT_REST,
+    CALLED,
     COPIES,
     DISCARD,
     ENDED,
@@ -35,6 +36,7 @@ from gpusim.engine.pages.paging import (
     WAITS,
     PagedKernels,
     front_at,
+    paging_at,
 )
 from gpusim.engine.pages.prefetchers import launched
 from gpusim.engine.pages.remapping import map_evicted
@@ -88,11 +90,11 @@ def begin(M: DriverState, P: PagedKernels, q: int) -> None:
 @outlined
 def act(M: DriverState, P: PagedKernels, launch: int) -> None:
     """What the program does before this launch without a kernel: memory is freed, contents discarded, pages brought."""
-    v, s = P.server[0], M.state[0]
+    v, s, p = P.server[0], M.state[0], P.pager[0]
     n = M.counts[v.gpu]
-    while v.acted < P.acts.size and P.acts[v.acted].launch <= launch:
-        x = P.acts[v.acted]
-        v.acted += 1
+    while p.acted < P.acts.size and P.acts[p.acted].launch <= launch:
+        x = P.acts[p.acted]
+        p.acted += 1
         if x.kind == RELEASE:
             host.release(M, x.first, x.outer)
         elif x.kind == DISCARD:
@@ -100,7 +102,7 @@ def act(M: DriverState, P: PagedKernels, launch: int) -> None:
         else:
             begin, copies = s.now, n.copy_wait
             if host.migrate(M, x.first, x.outer, x.to):
-                P.pager[0].failed = 1
+                p.failed = 1
             n.moving += s.now - begin
             n.moving_copies += n.copy_wait - copies
 
@@ -142,7 +144,7 @@ def stopped(M: DriverState, P: PagedKernels, q: int) -> None:
     if r.state == ENDED:
         return
     r.since = M.state[0].now
-    if v.phase == HALF and v.stream == q:
+    if v.phase == HALF and v.stream == q and v.process == P.pager[0].process:
         serve_blocks(M, P)
     elif v.phase == AT_REST:
         start(M, P, q)
@@ -156,6 +158,25 @@ def longest(P: PagedKernels) -> int:
         if P.runs[q].state == WAITS and P.runs[q].since < since:
             found, since = q, P.runs[q].since
     return found
+
+
+@outlined
+def turn(M: DriverState, P: PagedKernels) -> int:
+    """The driver is at rest: the stream of this process that it serves next, -1 where there is none, or another process' is."""
+    found, since = -1, FOREVER
+    for k in range(P.others.size):
+        other = paging_at(P.others[k])
+        q = longest(other)
+        if q >= 0 and other.runs[q].since < since:
+            found, since = k, other.runs[q].since
+    if found < 0:
+        return -1
+    if found == P.pager[0].process:
+        return longest(P)
+    v = P.server[0]
+    v.phase, v.process, v.at = CALLED, found, M.state[0].now
+    P.pager[0].wakes = 1 + found
+    return -1
 
 
 @kernel
@@ -187,7 +208,8 @@ def start(M: DriverState, P: PagedKernels, q: int) -> None:
     else:
         send(F, len(F.buffer) - F.state[0].buffered, len(F.buffer))
     gpu.into, gpu.out, gpu.begun = 0.0, 0.0, 0  # what the driver has copied ahead meanwhile is no part of the batch
-    v.stream, v.next, v.fetched, v.noted = q, 0, min(F.state[0].buffered, s.batch_count), s.logged
+    v.process, v.stream, v.next, v.noted = P.pager[0].process, q, 0, s.logged
+    v.fetched = min(F.state[0].buffered, s.batch_count)
     v.unique = fetch(M, F)
     v.begin, v.engaged, v.throttled = s.now, gpu.engaged, n.throttled
     s.now += gpu.batch + gpu.fault * v.fetched
