@@ -13,6 +13,8 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.environment import lookup_environment
 
+from gpusim.base.compiled import lean
+
 
 def _defined(module: Any) -> list[Any]:
     return [function for function in module.functions if not function.is_declaration]
@@ -74,14 +76,21 @@ class Whole(_Library):
 
 
 class PartCompiler(Compiler):  # type: ignore[misc]
+    def __init__(self, typing: Any, target: Any, library: Any, args: Any, returns: Any, flags: Any, locals_: Any) -> None:
+        super().__init__(typing, target, library, args, returns, lean.Options(flags), locals_)
+
     def define_pipelines(self) -> Any:
         state = self.state
         state.library = Part(state.targetctx.codegen(), state.func_id.func_qualname)
-        state.targetctx = state.targetctx.subtarget(get_executable=_nothing_to_execute)
-        return super().define_pipelines()
+        state.targetctx = state.targetctx.subtarget(get_executable=_nothing_to_execute, mangler=lean.short_name)
+        manager = lean.passes(state.func_id.code)
+        return super().define_pipelines() if manager is None else [manager]
 
 
 class WholeCompiler(Compiler):  # type: ignore[misc]
+    def __init__(self, typing: Any, target: Any, library: Any, args: Any, returns: Any, flags: Any, locals_: Any) -> None:
+        super().__init__(typing, target, library, args, returns, lean.Options(flags), locals_)
+
     def define_pipelines(self) -> Any:
         state = self.state
         state.library = Whole(state.targetctx.codegen(), state.func_id.func_qualname)
