@@ -7,6 +7,8 @@ comparisons of options.  Kernels have no closures, `with` blocks or objects, so 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import CodeType
 from typing import Any
 
@@ -14,6 +16,7 @@ from numba.core import typed_passes, untyped_passes
 from numba.core.compiler import Flags
 from numba.core.compiler_machinery import PassManager
 from numba.core.itanium_mangler import mangle
+from numba.core.types.functions import BaseFunction
 
 # In numba's order.  Left out: passes for closures, `with`, literal_unroll, inlining of Python, array expressions; and dead branches
 # are looked for once instead of three times.
@@ -54,3 +57,32 @@ def short_name(name: str, types: Any, *, abi_tags: Any = (), uid: Any = None) ->
     """The symbol of a function: numba spells out the types of all arguments, which are thousands of letters for tables."""
     spelled = hashlib.sha256(repr((types, abi_tags)).encode()).hexdigest()[:16]
     return str(mangle(name, (), abi_tags=(spelled,), uid=uid))
+
+
+_typed: dict[Any, Any] = {}
+_get_call_type = BaseFunction.get_call_type
+
+
+def _remembered(self: Any, context: Any, args: Any, kws: Any) -> Any:
+    """As numba types a call of an operator; but it tries some dozen candidates at every call, with an error for each that fails."""
+    if kws:
+        return _get_call_type(self, context, args, kws)
+    key = self.typing_key, args, context
+    found = _typed.get(key)
+    if found is None:
+        found = _get_call_type(self, context, args, kws)
+        if self._impl_keys.get(found.args) == self.typing_key:  # it depends on nothing else: no overload, which is compiled by options
+            _typed[key] = found
+    else:
+        self._impl_keys[found.args] = self.typing_key
+    return found
+
+
+@contextmanager
+def remembering() -> Iterator[None]:
+    """While gpusim compiles, calls of operators are typed once for each types of arguments."""
+    before, BaseFunction.get_call_type = BaseFunction.get_call_type, _remembered
+    try:
+        yield
+    finally:
+        BaseFunction.get_call_type = before

@@ -77,7 +77,8 @@ class Whole(_Library):
 
 class PartCompiler(Compiler):  # type: ignore[misc]
     def __init__(self, typing: Any, target: Any, library: Any, args: Any, returns: Any, flags: Any, locals_: Any) -> None:
-        super().__init__(typing, target, library, args, returns, lean.Options(flags), locals_)
+        fresh = target.subtarget(refresh=_nothing)  # what numba knows has been brought up to date for the function that Python calls
+        super().__init__(typing, fresh, library, args, returns, lean.Options(flags), locals_)
 
     def define_pipelines(self) -> Any:
         state = self.state
@@ -96,6 +97,14 @@ class WholeCompiler(Compiler):  # type: ignore[misc]
         state.library = Whole(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()
         return super().define_pipelines()
+
+    def compile_extra(self, func: Any) -> Any:
+        with lean.remembering():
+            return super().compile_extra(func)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _nothing_to_execute(library: Any, description: Any, environment: Any) -> Any:
