@@ -10,11 +10,11 @@ from numba import config, njit, types
 
 from gpusim.base.compiled import reached
 from gpusim.base.compiled.disk import keep
-from gpusim.base.compiled.kernels import WHOLE, callee
+from gpusim.base.compiled.kernels import LINKS, WHOLE, callee
 
 # For code that makes no arrays, so that no references are counted; a division by zero gives inf or nan.
 BARE = {"_nrt": False, "error_model": "numpy"}
-_HOW = tuple(f"gpusim.base.compiled.{name}" for name in ("kernels", "pointers", "linking", "lean"))
+_HOW = tuple(f"gpusim.base.compiled.{name}" for name in ("kernels", "pointers", "lean", "linking"))
 
 
 class CompiledEntry:
@@ -121,4 +121,4 @@ def stamp(function: Callable[..., Any], options: Any = None) -> str:
 
 @functools.cache
 def _how() -> str:
-    return "".join(reached.of_module(name) for name in (_HOW if WHOLE else _HOW[:2]))
+    return "".join(reached.of_module(name) for name in _HOW if LINKS or name != _HOW[-1])

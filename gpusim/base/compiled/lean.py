@@ -1,7 +1,8 @@
-"""What numba does for every function, made cheaper for what only compiled code calls; none of it changes the machine code's answers.
+"""How numba compiles what gpusim has: the same machine code for less work.
 
-Half of the time in which numba compiles goes into passes over its own representation of a function, into names, and into
-comparisons of options.  Kernels have no closures, `with` blocks or objects, so most passes find nothing in them.
+Where thousands of small functions call each other, half of the time in which numba compiles goes into passes that look for what
+kernels do not have, into names that spell out the types of all arguments, and into comparisons of options.  Compilers with passes
+of their own are a documented extension of numba ("Customizing the compiler").
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from types import CodeType
 from typing import Any
 
 from numba.core import typed_passes, untyped_passes
-from numba.core.compiler import Flags
+from numba.core.compiler import Compiler, Flags
 from numba.core.compiler_machinery import PassManager
 from numba.core.itanium_mangler import mangle
 from numba.core.types.functions import BaseFunction
 
-# In numba's order.  Left out: passes for closures, `with`, literal_unroll, inlining of Python, array expressions; and dead branches
-# are looked for once instead of three times.
+# In numba's order.  Left out: passes for closures, `with`, literal_unroll, inlining of Python and array expressions; and dead
+# branches are looked for once instead of three times.
 PASSES = (
     untyped_passes.TranslateByteCode, untyped_passes.FixupArgs, untyped_passes.IRProcessing,
     untyped_passes.RewriteSemanticConstants, untyped_passes.DeadBranchPrune, untyped_passes.GenericRewrites,
@@ -27,12 +28,37 @@ PASSES = (
     typed_passes.InlineOverloads, typed_passes.IRLegalization, typed_passes.AnnotateTypes, typed_passes.NativeLowering,
     typed_passes.NoPythonBackend,
 )  # fmt: skip
-LITERAL = frozenset({"literally", "literal_unroll"})
+_LITERAL = frozenset({"literally", "literal_unroll"})
+_typed: dict[Any, Any] = {}  # signatures of operators, by the types of what they are called with
+_get_call_type = BaseFunction.get_call_type
+
+
+class KernelCompiler(Compiler):  # type: ignore[misc]
+    """Of functions that only compiled code calls."""
+
+    def __init__(self, typing: Any, target: Any, library: Any, args: Any, returns: Any, flags: Any, locals_: Any) -> None:
+        fresh = target.subtarget(refresh=_nothing, mangler=short_name)  # refreshed with the function that Python calls
+        super().__init__(typing, fresh, library, args, returns, Options(flags), locals_)
+
+    def define_pipelines(self) -> Any:
+        chosen = passes(self.state.func_id.code)
+        return super().define_pipelines() if chosen is None else [chosen]
+
+
+class EntryCompiler(Compiler):  # type: ignore[misc]
+    """Of functions that Python calls."""
+
+    def __init__(self, typing: Any, target: Any, library: Any, args: Any, returns: Any, flags: Any, locals_: Any) -> None:
+        super().__init__(typing, target, library, args, returns, Options(flags), locals_)
+
+    def compile_extra(self, func: Any) -> Any:
+        with remembering():
+            return super().compile_extra(func)
 
 
 def passes(code: CodeType) -> PassManager | None:
-    """The passes that a function of this code needs; None where it needs all."""
-    if any(isinstance(constant, CodeType) for constant in code.co_consts) or LITERAL & {*code.co_names, *code.co_freevars}:
+    """The passes that a kernel of this code needs; None where it needs all."""
+    if any(isinstance(constant, CodeType) for constant in code.co_consts) or _LITERAL & {*code.co_names, *code.co_freevars}:
         return None
     manager = PassManager("kernel")
     for each in PASSES:
@@ -42,47 +68,46 @@ def passes(code: CodeType) -> PassManager | None:
 
 
 class Options(Flags):  # type: ignore[misc]
-    """Options of a function that is compiled.  Numba asks for their hash at every call that it types, and makes a list of all."""
+    """Those of a function that is compiled: numba asks for their hash at every call that it types, and makes a list of all."""
 
     __slots__ = ()
 
     def __hash__(self) -> int:
-        return hash(frozenset(self._values))  # values need not have one
+        return hash(frozenset(self._values))  # by names: some values have none
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Flags) and self._values == other._values
+        return isinstance(other, Flags) and bool(self._values == other._values)
 
 
 def short_name(name: str, types: Any, *, abi_tags: Any = (), uid: Any = None) -> str:
-    """The symbol of a function: numba spells out the types of all arguments, which are thousands of letters for tables."""
+    """The symbol of a kernel, with a digest of the types of its arguments: those of tables are thousands of letters."""
     spelled = hashlib.sha256(repr((types, abi_tags)).encode()).hexdigest()[:16]
     return str(mangle(name, (), abi_tags=(spelled,), uid=uid))
 
 
-_typed: dict[Any, Any] = {}
-_get_call_type = BaseFunction.get_call_type
-
-
-def _remembered(self: Any, context: Any, args: Any, kws: Any) -> Any:
-    """As numba types a call of an operator; but it tries some dozen candidates at every call, with an error for each that fails."""
-    if kws:
-        return _get_call_type(self, context, args, kws)
-    key = self.typing_key, args, context
-    found = _typed.get(key)
-    if found is None:
-        found = _get_call_type(self, context, args, kws)
-        if self._impl_keys.get(found.args) == self.typing_key:  # it depends on nothing else: no overload, which is compiled by options
-            _typed[key] = found
-    else:
-        self._impl_keys[found.args] = self.typing_key
-    return found
-
-
 @contextmanager
 def remembering() -> Iterator[None]:
-    """While gpusim compiles, calls of operators are typed once for each types of arguments."""
+    """Within, a call of an operator is typed once for arguments of the same types."""
     before, BaseFunction.get_call_type = BaseFunction.get_call_type, _remembered
     try:
         yield
     finally:
         BaseFunction.get_call_type = before
+
+
+def _remembered(self: Any, context: Any, args: Any, kws: Any) -> Any:
+    """As numba does it, which tries some dozen candidates at each call and makes an error for each that fails."""
+    key = self.typing_key, tuple(args), context
+    found = None if kws else _typed.get(key)
+    if found is not None:
+        self._impl_keys[found.args] = self.typing_key
+        return found
+    found = _get_call_type(self, context, args, kws)
+    # What has been found depends on nothing else, unless it is an overload, which is compiled by the options of its caller.
+    if not kws and self._impl_keys.get(found.args) == self.typing_key:
+        _typed[key] = found
+    return found
+
+
+def _nothing() -> None:
+    pass

@@ -10,7 +10,6 @@ from typing import Any
 
 from numba import _dynfunc
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
 from numba.core.environment import lookup_environment
 
 from gpusim.base.compiled import lean
@@ -75,36 +74,20 @@ class Whole(_Library):
                 self.codegen.set_env(variable.name, environment)
 
 
-class PartCompiler(Compiler):  # type: ignore[misc]
-    def __init__(self, typing: Any, target: Any, library: Any, args: Any, returns: Any, flags: Any, locals_: Any) -> None:
-        fresh = target.subtarget(refresh=_nothing)  # what numba knows has been brought up to date for the function that Python calls
-        super().__init__(typing, fresh, library, args, returns, lean.Options(flags), locals_)
-
+class PartCompiler(lean.KernelCompiler):
     def define_pipelines(self) -> Any:
         state = self.state
         state.library = Part(state.targetctx.codegen(), state.func_id.func_qualname)
-        state.targetctx = state.targetctx.subtarget(get_executable=_nothing_to_execute, mangler=lean.short_name)
-        manager = lean.passes(state.func_id.code)
-        return super().define_pipelines() if manager is None else [manager]
+        state.targetctx = state.targetctx.subtarget(get_executable=_nothing_to_execute)
+        return super().define_pipelines()
 
 
-class WholeCompiler(Compiler):  # type: ignore[misc]
-    def __init__(self, typing: Any, target: Any, library: Any, args: Any, returns: Any, flags: Any, locals_: Any) -> None:
-        super().__init__(typing, target, library, args, returns, lean.Options(flags), locals_)
-
+class WholeCompiler(lean.EntryCompiler):
     def define_pipelines(self) -> Any:
         state = self.state
         state.library = Whole(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()
         return super().define_pipelines()
-
-    def compile_extra(self, func: Any) -> Any:
-        with lean.remembering():
-            return super().compile_extra(func)
-
-
-def _nothing() -> None:
-    pass
 
 
 def _nothing_to_execute(library: Any, description: Any, environment: Any) -> Any:
@@ -117,7 +100,7 @@ def _nothing_to_execute(library: Any, description: Any, environment: Any) -> Any
 for _owner, _names in (
     (JITCodeLibrary, ("add_linking_library", "enable_object_caching", "finalize")),
     (JITCodeLibrary, ("_ensure_finalized", "_get_module_for_linking")),
-    (Compiler, ("define_pipelines",)),
+    (lean.Compiler, ("define_pipelines",)),
     (_dynfunc, ("make_function",)),
 ):
     for _name in _names:
