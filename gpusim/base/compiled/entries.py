@@ -32,7 +32,7 @@ class CompiledEntry:
     @property
     def waiting(self) -> Any:
         """What numba makes of it as long as nothing has been compiled."""
-        return kept(**self.options)(self.py_func)
+        return _waiting(self.py_func, self.options)
 
     @functools.cached_property
     def compiled(self) -> Any:
@@ -83,10 +83,14 @@ def kept(signature: Any = None, **options: Any) -> Callable[[Callable[..., Any]]
             return function
         if signature is not None:
             return CompiledEntry(function, signature, **options)
-        made = keep(njit(**WHOLE, **options)(function), function, lambda: stamp(function, options))
+        made = _waiting(function, options)
         return within(made, function, options) if BARE.items() <= options.items() else made
 
     return decorate
+
+
+def _waiting(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    return keep(njit(**WHOLE, **options)(function), function, lambda: stamp(function, options))
 
 
 def within(made: Any, function: Callable[..., Any], options: dict[str, Any]) -> Any:

@@ -1,8 +1,8 @@
 """How numba compiles what gpusim has: the same machine code for less work.
 
 Where thousands of small functions call each other, half of the time in which numba compiles goes into passes that look for what
-kernels do not have, into names that spell out the types of all arguments, and into comparisons of options.  Compilers with passes
-of their own are a documented extension of numba ("Customizing the compiler").
+kernels do not have, into names that spell out the types of all arguments, and into comparisons of options.  Compilers with
+passes of their own are a documented extension of numba ("Customizing the compiler").
 """
 
 from __future__ import annotations
