@@ -12,7 +12,7 @@ from numba.core.types.functions import BaseFunction
 from numba.np.numpy_support import from_dtype
 
 from gpusim.base.compiled import entry, kernel
-from gpusim.base.compiled.lean import Options, passes, short_name
+from gpusim.base.compiled.lean import CompileOptions, passes, short_name
 
 pytestmark = [
     pytest.mark.agreement, pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled"),
@@ -64,7 +64,7 @@ def test_an_entry_without_a_signature_is_part_of_the_code_that_calls_it() -> Non
 def test_options_are_equal_as_those_of_numba() -> None:
     flags = Flags()
     flags.nrt = True
-    one, other = Options(flags), Options(flags)
+    one, other = CompileOptions(flags), CompileOptions(flags)
     assert one == other == flags and hash(one) == hash(other)
     other.nrt = False
     assert one != other and one.get_mangle_string() != other.get_mangle_string()

@@ -30,7 +30,8 @@ PASSES = (
 )  # fmt: skip
 _LITERAL = frozenset({"literally", "literal_unroll"})
 _typed: dict[Any, Any] = {}  # signatures of operators, by the types of what they are called with
-_get_call_type = BaseFunction.get_call_type
+_calls: Any = BaseFunction  # of operators and of numba's own functions
+_get_call_type = _calls.get_call_type
 
 
 class KernelCompiler(Compiler):  # type: ignore[misc]
@@ -38,7 +39,7 @@ class KernelCompiler(Compiler):  # type: ignore[misc]
 
     def __init__(self, typing: Any, target: Any, library: Any, args: Any, returns: Any, flags: Any, locals_: Any) -> None:
         fresh = target.subtarget(refresh=_nothing, mangler=short_name)  # refreshed with the function that Python calls
-        super().__init__(typing, fresh, library, args, returns, Options(flags), locals_)
+        super().__init__(typing, fresh, library, args, returns, CompileOptions(flags), locals_)
 
     def define_pipelines(self) -> Any:
         chosen = passes(self.state.func_id.code)
@@ -49,7 +50,7 @@ class EntryCompiler(Compiler):  # type: ignore[misc]
     """Of functions that Python calls."""
 
     def __init__(self, typing: Any, target: Any, library: Any, args: Any, returns: Any, flags: Any, locals_: Any) -> None:
-        super().__init__(typing, target, library, args, returns, Options(flags), locals_)
+        super().__init__(typing, target, library, args, returns, CompileOptions(flags), locals_)
 
     def compile_extra(self, func: Any) -> Any:
         with remembering():
@@ -67,7 +68,7 @@ def passes(code: CodeType) -> PassManager | None:
     return manager
 
 
-class Options(Flags):  # type: ignore[misc]
+class CompileOptions(Flags):  # type: ignore[misc]
     """Those of a function that is compiled: numba asks for their hash at every call that it types, and makes a list of all."""
 
     __slots__ = ()
@@ -88,17 +89,17 @@ def short_name(name: str, types: Any, *, abi_tags: Any = (), uid: Any = None) ->
 @contextmanager
 def remembering() -> Iterator[None]:
     """Within, a call of an operator is typed once for arguments of the same types."""
-    before, BaseFunction.get_call_type = BaseFunction.get_call_type, _remembered
+    before, _calls.get_call_type = _calls.get_call_type, _remembered
     try:
         yield
     finally:
-        BaseFunction.get_call_type = before
+        _calls.get_call_type = before
 
 
 def _remembered(self: Any, context: Any, args: Any, kws: Any) -> Any:
     """As numba does it, which tries some dozen candidates at each call and makes an error for each that fails."""
     key = self.typing_key, tuple(args), context
-    found = None if kws else _typed.get(key)
+    found: Any = None if kws else _typed.get(key)
     if found is not None:
         self._impl_keys[found.args] = self.typing_key
         return found

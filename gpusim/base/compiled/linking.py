@@ -100,7 +100,7 @@ def _nothing_to_execute(library: Any, description: Any, environment: Any) -> Any
 for _owner, _names in (
     (JITCodeLibrary, ("add_linking_library", "enable_object_caching", "finalize")),
     (JITCodeLibrary, ("_ensure_finalized", "_get_module_for_linking")),
-    (lean.Compiler, ("define_pipelines",)),
+    (lean.KernelCompiler, ("define_pipelines",)),
     (_dynfunc, ("make_function",)),
 ):
     for _name in _names:

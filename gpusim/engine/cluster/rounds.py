@@ -179,7 +179,8 @@ class RoundRun:
         course, tables = self.table.course, self.table.tables
         at, busy, waiting = zip(*self.log, strict=True)
         many = int(course["pieces"])
-        a, b, kind, wants, start, end = (tables.piece[:many][name].tolist() for name in ("a", "b", "kind", "many", "start", "end"))
+        piece = tables.piece[:many]
+        a, b, kind, wants, start, end = (piece[name].tolist() for name in ("a", "b", "kind", "many", "start", "end"))
         jobs = [(one,) if other < 0 else (one, other) for one, other in zip(a, b, strict=True)]
         gpus = [tuple(each[:n]) for each, n in zip(tables.gpus_of[:many].tolist(), wants, strict=True)]
         kinds = [self.kinds[k] for k in kind]
