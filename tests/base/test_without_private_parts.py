@@ -31,7 +31,7 @@ del numba._dynfunc
 with mock.patch.dict(sys.modules, {"numba._dynfunc": None}):
     import gpusim.base.compiled as compiled
 numba._dynfunc = part
-assert not compiled.kernels.WHOLE
+assert not compiled.kernels.LINKS
 import test_without_private_parts as t
 print(json.dumps([t.small_run(), t.managed_run()]))
 """

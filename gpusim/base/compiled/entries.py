@@ -10,11 +10,11 @@ from numba import config, njit, types
 
 from gpusim.base.compiled import reached
 from gpusim.base.compiled.disk import keep
-from gpusim.base.compiled.kernels import WHOLE
+from gpusim.base.compiled.kernels import LINKS, WHOLE, callee
 
 # For code that makes no arrays, so that no references are counted; a division by zero gives inf or nan.
 BARE = {"_nrt": False, "error_model": "numpy"}
-_HOW = ("gpusim.base.compiled.kernels", "gpusim.base.compiled.pointers", "gpusim.base.compiled.linking")
+_HOW = tuple(f"gpusim.base.compiled.{name}" for name in ("kernels", "pointers", "lean", "linking"))
 
 
 class CompiledEntry:
@@ -32,7 +32,7 @@ class CompiledEntry:
     @property
     def waiting(self) -> Any:
         """What numba makes of it as long as nothing has been compiled."""
-        return kept(**self.options)(self.py_func)
+        return _waiting(self.py_func, self.options)
 
     @functools.cached_property
     def compiled(self) -> Any:
@@ -83,9 +83,21 @@ def kept(signature: Any = None, **options: Any) -> Callable[[Callable[..., Any]]
             return function
         if signature is not None:
             return CompiledEntry(function, signature, **options)
-        return keep(njit(**WHOLE, **options)(function), function, lambda: stamp(function, options))
+        made = _waiting(function, options)
+        return within(made, function, options) if BARE.items() <= options.items() else made
 
     return decorate
+
+
+def _waiting(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    return keep(njit(**WHOLE, **options)(function), function, lambda: stamp(function, options))
+
+
+def within(made: Any, function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    """The same, which compiled code knows as a kernel: it is part of its callers there, and not machine code of its own."""
+    part = callee(function, **options)
+    made.get_call_template, made.get_overload = part.get_call_template, part.get_overload
+    return made
 
 
 def direct(function: Any) -> Any:
@@ -113,4 +125,4 @@ def stamp(function: Callable[..., Any], options: Any = None) -> str:
 
 @functools.cache
 def _how() -> str:
-    return "".join(reached.of_module(name) for name in _HOW if WHOLE or name != _HOW[-1])
+    return "".join(reached.of_module(name) for name in _HOW if LINKS or name != _HOW[-1])

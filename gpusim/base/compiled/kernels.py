@@ -7,17 +7,19 @@ from typing import Any
 
 from numba import config, njit, types
 
+from gpusim.base.compiled import lean
 from gpusim.base.errors import note
 
-PART: dict[str, Any] = {}
-WHOLE: dict[str, Any] = {}
+PART: dict[str, Any] = {"pipeline_class": lean.KernelCompiler}
+WHOLE: dict[str, Any] = {"pipeline_class": lean.EntryCompiler}
 """Options of njit for what compiled code calls, and for what Python calls."""
+LINKS = False  # whether what is compiled together is finished together
 try:
     from gpusim.base.compiled.linking import PartCompiler, WholeCompiler
 except (ImportError, AttributeError) as error:
     note(f"with this version of numba compiling takes longer: {error}")
 else:
-    PART, WHOLE = {"pipeline_class": PartCompiler}, {"pipeline_class": WholeCompiler}
+    LINKS, PART, WHOLE = True, {"pipeline_class": PartCompiler}, {"pipeline_class": WholeCompiler}
 
 
 def callee(function: Callable[..., Any], *, forceinline: bool = False, **options: Any) -> Any:

@@ -10,8 +10,9 @@ from typing import Any
 
 from numba import _dynfunc
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
 from numba.core.environment import lookup_environment
+
+from gpusim.base.compiled import lean
 
 
 def _defined(module: Any) -> list[Any]:
@@ -73,7 +74,7 @@ class Whole(_Library):
                 self.codegen.set_env(variable.name, environment)
 
 
-class PartCompiler(Compiler):  # type: ignore[misc]
+class PartCompiler(lean.KernelCompiler):
     def define_pipelines(self) -> Any:
         state = self.state
         state.library = Part(state.targetctx.codegen(), state.func_id.func_qualname)
@@ -81,7 +82,7 @@ class PartCompiler(Compiler):  # type: ignore[misc]
         return super().define_pipelines()
 
 
-class WholeCompiler(Compiler):  # type: ignore[misc]
+class WholeCompiler(lean.EntryCompiler):
     def define_pipelines(self) -> Any:
         state = self.state
         state.library = Whole(state.targetctx.codegen(), state.func_id.func_qualname)
@@ -99,7 +100,7 @@ def _nothing_to_execute(library: Any, description: Any, environment: Any) -> Any
 for _owner, _names in (
     (JITCodeLibrary, ("add_linking_library", "enable_object_caching", "finalize")),
     (JITCodeLibrary, ("_ensure_finalized", "_get_module_for_linking")),
-    (Compiler, ("define_pipelines",)),
+    (lean.KernelCompiler, ("define_pipelines",)),
     (_dynfunc, ("make_function",)),
 ):
     for _name in _names:

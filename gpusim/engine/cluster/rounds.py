@@ -179,12 +179,12 @@ class RoundRun:
         course, tables = self.table.course, self.table.tables
         at, busy, waiting = zip(*self.log, strict=True)
         many = int(course["pieces"])
-        placed = tuple(
-            PlacedJobs((a,) if b < 0 else (a, b), self.kinds[kind], tuple(gpus[:wants]), start, end)
-            for (a, b, kind, wants, start, end), gpus in zip(
-                tables.piece[:many].tolist(), tables.gpus_of[:many].tolist(), strict=True
-            )
-        )
+        piece = tables.piece[:many]
+        a, b, kind, wants, start, end = (piece[name].tolist() for name in ("a", "b", "kind", "many", "start", "end"))
+        jobs = [(one,) if other < 0 else (one, other) for one, other in zip(a, b, strict=True)]
+        gpus = [tuple(each[:n]) for each, n in zip(tables.gpus_of[:many].tolist(), wants, strict=True)]
+        kinds = [self.kinds[k] for k in kind]
+        placed = tuple(map(PlacedJobs, jobs, kinds, gpus, start, end))
         counts = {name: float(course[name]) for name in ("rounds", "kept", "chances")} | {"end_s": self.now}
         if self.now > 0.0:
             counts["gavel_utilisation"] = float(np.mean(tables.worked / self.now))

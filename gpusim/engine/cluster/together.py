@@ -91,8 +91,8 @@ class TogetherTable:
         t = self.tables
         self.course["rows"] = i + 1
         t.a[i], t.b[i], t.asked[i] = a, b, 0
-        t.rate[i, :, 0], t.rate[i, :, 1] = rates, rates if others is None else others
-        t.runs[i] = (t.rate[i] > 0.0).all(axis=1)
+        both = list(zip(rates, rates if others is None else others, strict=True))
+        t.rate[i], t.runs[i] = both, [one > 0.0 and other > 0.0 for one, other in both]
         t.share[i] = t.deficit[i] = t.priority[i] = 0.0
         t.had[i] = self.course["initial"] if b < 0 else 0.0
         self._rows = {}

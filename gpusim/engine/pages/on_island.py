@@ -180,7 +180,7 @@ def _simulation(
     return Simulation(work, _machine(platform), **chosen, seed=0, record=False, shared=shared)
 
 
-CHOSEN = {"place": "pytorch", "evict": "none", "prefetch": "none", "defrag": "none"}
+CHOSEN = {"place": "cuda_malloc", "evict": "none", "prefetch": "none", "defrag": "none"}
 
 
 def _shared(kernels: Sequence[Kernel], duration: Any, platform: Platform, percentage: int) -> tables.Shared:
