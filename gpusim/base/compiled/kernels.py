@@ -7,14 +7,16 @@ from typing import Any
 
 from numba import config, njit, types
 
-from gpusim.base.compiled import lean
 from gpusim.base.errors import note
 
-PART: dict[str, Any] = {"pipeline_class": lean.KernelCompiler}
-WHOLE: dict[str, Any] = {"pipeline_class": lean.EntryCompiler}
+PART: dict[str, Any] = {}
+WHOLE: dict[str, Any] = {}
 """Options of njit for what compiled code calls, and for what Python calls."""
 LINKS = False  # whether what is compiled together is finished together
 try:
+    from gpusim.base.compiled.lean import EntryCompiler, KernelCompiler
+
+    PART, WHOLE = {"pipeline_class": KernelCompiler}, {"pipeline_class": EntryCompiler}
     from gpusim.base.compiled.linking import PartCompiler, WholeCompiler
 except (ImportError, AttributeError) as error:
     note(f"with this version of numba compiling takes longer: {error}")
