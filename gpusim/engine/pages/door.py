@@ -15,7 +15,7 @@ from gpusim.engine.clock.links import SAME_INSTANT
 from gpusim.engine.pages import server
 from gpusim.engine.pages.driver_tables import DriverState
 from gpusim.engine.pages.paging import AT_REST, HALF, PAGING, PagedKernels, driver_at
-from gpusim.engine.state import COPIED, DUE, LAUNCHED, NEVER, STOPPED
+from gpusim.engine.state import COPIED, DUE, LAUNCHED, NEVER, OF_STREAM, STOPPED
 
 paging_at = tables_at(PAGING)
 
@@ -33,17 +33,21 @@ def exact(at: float, now: int) -> float:
 
 
 @entry(types.int64(types.int64, types.int64, types.int64, types.int64))
-def door(tables: int, told: int, stream: int, now: int) -> int:
-    """What is told happens now, ns: of a stream, or of the driver.  The tick at which the driver goes on, NEVER if it waits."""
+def door(tables: int, told: int, which: int, now: int) -> int:
+    """What is told happens now, ns: of a stream, a transfer, or the driver.  When the driver goes on, NEVER if it waits."""
     P = paging_at(tables)
     M = driver_at(P.driver[0])
-    return tell(M, P, told, stream, now)
+    return tell(M, P, told, which, now)
 
 
 @outlined
-def tell(M: DriverState, P: PagedKernels, told: int, stream: int, now: int) -> int:
-    s, v = M.state[0], P.server[0]
-    operator = P.warps[stream].operator if told in (LAUNCHED, STOPPED) else P.warps[v.stream].operator
+def tell(M: DriverState, P: PagedKernels, told: int, which: int, now: int) -> int:
+    s, v, stream = M.state[0], P.server[0], which
+    if told == DUE or (told == COPIED and which < OF_STREAM):
+        stream = v.stream
+    elif told == COPIED:
+        stream = which - OF_STREAM
+    operator = P.warps[stream].operator
     account(P, operator, -1)
     if told == LAUNCHED:
         s.now = float(now)
@@ -52,8 +56,8 @@ def tell(M: DriverState, P: PagedKernels, told: int, stream: int, now: int) -> i
         s.now = exact(P.warps[stream].stop, now)
         server.stopped(M, P, stream)
     elif told == COPIED:
-        s.now = float(now)
-        server.copied(M, P)
+        s.now = exact(P.transfers[which].at, now)
+        server.copied(M, P, which)
     elif told == DUE:
         s.now = exact(v.at, now)
         server.due(M, P)

@@ -17,7 +17,7 @@ from gpusim.engine.pages.memory import front
 from gpusim.engine.pages.paging import ACT, LAUNCH, PAGING, SERVER, PagedKernels
 from gpusim.engine.pages.sweep import sweeps
 from gpusim.engine.pages.unfaulted import kernel_ns, resident_blocks
-from gpusim.engine.state import NEVER, PAGER, WARPS
+from gpusim.engine.state import NEVER, OF_STREAM, PAGER, WARPS
 from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError
 from gpusim.machine.platforms import Platform
 from gpusim.programs.managed.layout import Span
@@ -59,8 +59,8 @@ class Paged:
         is_ns = np.zeros(columns, np.int64)
         is_ns[TIMES] = 1
         self.tables = filled(
-            PagedKernels, {"streams": n}, pager=pager, warps=table(n, WARPS), fronts=fronts, server=server,
-            acts=table(0, ACT) if acts is None else acts, driver=np.array([self.memory.address]), is_ns=is_ns,
+            PagedKernels, {"streams": n, "transfers": OF_STREAM + n}, pager=pager, warps=table(n, WARPS), fronts=fronts,
+            server=server, acts=table(0, ACT) if acts is None else acts, driver=np.array([self.memory.address]), is_ns=is_ns,
             **launched._asdict(), **_views(M.counts, "counts"),
             **{name: view.reshape(-1, len(M.counts), columns) for name, view in _views(self.counted, "counted").items()},
         )  # fmt: skip

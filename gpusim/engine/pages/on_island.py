@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from gpusim.base.compiled import address
+from gpusim.base.tables import table
 from gpusim.engine import state
 from gpusim.engine.clock.links import SAME_INSTANT
 from gpusim.engine.clock.managed import DOOR
@@ -23,6 +24,7 @@ from gpusim.engine.pages.driver_tables import DriverState
 from gpusim.engine.pages.launches import Paged, launched, time_of, warps_of
 from gpusim.engine.pages.unfaulted import resident_blocks
 from gpusim.engine.run import tables
+from gpusim.engine.run.numbering import NO_BOUND
 from gpusim.engine.run.side_by_side import SideBySide
 from gpusim.engine.run.simulate import Simulation
 from gpusim.machine.constants import Machine
@@ -42,11 +44,17 @@ QUEUE = 1024  # kernels that the host may be ahead of a stream
 
 def attach(simulation: Simulation, paged: Paged, *, stops: int = 0) -> None:
     """The simulation's kernels touch managed memory from now on.  stops: Python sees each so many operators that have ended."""
-    operators, pager = len(simulation.island.began), paged.tables.pager
+    operators, pager, island = len(simulation.island.began), paged.tables.pager, simulation.island
+    transfers, streams = paged.tables.transfers, len(island.running)
+    copying = (island.queues["role"] != state.STREAM) & (island.queues["engine"] == 0)
+    island.queues["slots"][copying] = NO_BOUND  # where the program copies nothing, the driver's channels share the link
     pager["tables"], pager["door"], pager["flows"], pager["stops"] = paged.placed.address, address(door, DOOR), 1, stops
-    simulation.island = simulation.island._replace(
-        pager=pager, warps=paged.tables.warps, ended=np.full(operators, state.NEVER), stalled=np.zeros(operators, np.int64)
-    )
+    more = len(transfers) + 3 * streams  # that can flow: of each stream what it reads, writes and gets from other GPUs
+    simulation.island = island._replace(
+        pager=pager, warps=paged.tables.warps, transfers=transfers, flow=table(len(island.flow) + more, state.FLOW),
+        heap=table(len(island.heap) + 2 * more, state.EVENT), ended=np.full(operators, state.NEVER),
+        stalled=np.zeros(operators, np.int64),
+    )  # fmt: skip
 
 
 class OnIslands:
@@ -174,7 +182,7 @@ def _shared(kernels: Sequence[Kernel], duration: Any, platform: Platform) -> tab
 def _machine(platform: Platform) -> Machine:
     """The GPU and its link; launches and the allocator take no time, as a managed program's steps have theirs in them."""
     into, out = platform.link.in_rate / 1e9, platform.link.out_rate / 1e9
-    both = into + out
+    both, peer = into + out, platform.peer_rate / 1e9
     links = {name: TierLink(name, rate) for name, rate in (("h2d", into), ("d2h", out), ("both", both))}
     host = Tier(
         "host", "host", 0, into, out, 0, 0, (links["h2d"], links["both"]), (links["d2h"], links["both"]), COPY_ENGINES, 1, 1
@@ -185,6 +193,6 @@ def _machine(platform: Platform) -> Machine:
     ) | dict.fromkeys(("malloc_per_byte", "free_per_byte", "move_per_byte"), 0.0)  # fmt: skip
     return Machine(
         capacity=1 << 40, tiers=(host,), chain="host", h2d=into, d2h=out, both=both, curve=(), curve_out=(),
-        curve_collective=(), peer=None, collective=both, host=both, nvme_read=1.0, nvme_write=1.0, copies_in=1, copies_out=1,
-        queue=QUEUE, **nothing,  # type: ignore[arg-type]
+        curve_collective=(), peer=peer or None, collective=peer or both, host=both, nvme_read=1.0, nvme_write=1.0,
+        copies_in=1, copies_out=1, queue=QUEUE, **nothing,  # type: ignore[arg-type]
     )  # fmt: skip

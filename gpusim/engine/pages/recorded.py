@@ -22,7 +22,7 @@ from gpusim.engine.pages.on_island import attach
 from gpusim.engine.pages.paging import ACT, DISCARD, MIGRATE, RELEASE
 from gpusim.engine.pages.simulate import StepResult, begin, host_is_full, pages, run
 from gpusim.engine.pages.timeline import Timeline
-from gpusim.engine.run.simulate import Prepared
+from gpusim.engine.run.simulate import Prepared, Simulation
 from gpusim.machine.platforms import Platform
 from gpusim.programs.managed.layout import lay_out
 from gpusim.programs.managed.steps import Discard, Free, Kernel, ManagedProgram, Prefetch, Start
@@ -89,6 +89,7 @@ def replay(
     paged = Paged(M, platform, tables, streams, acts=acts)
     simulation = prepared.simulation
     attach(simulation, paged, stops=timeline.every)
+    _widen(simulation, platform)
     simulation.paging = watched = _Watched(M, prepared, timeline, platform)
     simulation.advance(state.NEVER)
     found = Replayed([], earlier, 0.0, logged)
@@ -103,6 +104,14 @@ def replay(
         found.reason = f"{name}: {watched.full or 'GPU memory is full and may not be evicted'}"
         found.where = "host" if watched.full else "device"
     return found
+
+
+def _widen(simulation: Simulation, platform: Platform) -> None:
+    """Links bear what the driver's copies have been measured to reach, where a profile gives them less."""
+    link, into, out = simulation.island.link, platform.link.in_rate / 1e9, platform.link.out_rate / 1e9
+    for name, rate in (("h2d", into), ("d2h", out), ("both", max(into, out))):
+        at = simulation.links.index(name)
+        link["rate"][at] = max(link["rate"][at], rate)
 
 
 def _operators(
