@@ -31,10 +31,11 @@ NEVER = 2**62
 # DESERTED: what it waits for never comes, as a program on another device has run out of memory.
 # ARBITRATE stays within the engine: what runs on a device that several programs have has changed.
 # PAGED: managed memory is full, or operators have ended that are to be seen.
+# WAKES stays within the engine: the driver of a GPU turns to the faults of another process.
 (
     REACHED, FINISHED, OUT_OF_MEMORY, HOST_OUT_OF_MEMORY, ASK, LOG_FULL, STUCK, NEXT_CHUNK, BAD_ANSWER, AGAIN, RESHARE,
-    DESERTED, ARBITRATE, PAGED,
-) = range(14)  # fmt: skip
+    DESERTED, ARBITRATE, PAGED, WAKES,
+) = range(15)  # fmt: skip
 
 # Instructions of a host, one per event of the workload.
 I_ALLOC, I_FREE, I_OP, I_SYNC, I_RECORD, I_WAIT, I_UNTIL, I_PHASE = range(8)
@@ -219,7 +220,10 @@ PAGER = record(
      ("flows", i8),        # what it moves, and what kernels access remotely, are flows on the links
      ("failed", i8),       # memory is full and may not be evicted
      ("stops", i8), ("ended", i8),  # Python wants to see each so many operators that have ended; how many have since
-     ("due", i8)]          # it is to be told
+     ("due", i8),          # it is to be told
+     ("process", i8),      # its number among those whose kernels one driver serves
+     ("wakes", i8),        # 1 + the process whose faults the driver turns to now, 0: none
+     ("acted", i8)]        # of what the program does beside kernels, how much is done
 )  # fmt: skip
 LAUNCHED, STOPPED, DUE, COPIED = range(4)  # what is told: warps begin, they have stopped; the driver goes on, a transfer ended
 WARPS = record(

@@ -21,6 +21,7 @@ from gpusim.engine.clock.submitting import submit
 from gpusim.engine.state import (
     AHEAD,
     ASKED,
+    BY_TURNS,
     COMES,
     COPIED,
     CROSSES,
@@ -143,6 +144,8 @@ def go_on(isl: Island, q: int) -> None:
     """The warps of stream q go on: the activity's own work up to their next stop is timed, or flows."""
     c, w = isl.clock[0], isl.warps[q]
     a = isl.activities[w.activity]
+    if isl.tenants[0].beside == BY_TURNS:
+        isl.tenants[0].changed = 1  # its turn may be over, but for faults
     if a.stopped < NEVER:
         a.stalled += c.now - a.stopped
         a.stopped = NEVER

@@ -5,12 +5,12 @@ from __future__ import annotations
 from numba import types
 
 from gpusim.base.compiled import entry, function_at, kernel, tables_at
-from gpusim.engine.clock import links, sharing
+from gpusim.engine.clock import event_heap, links, sharing
 from gpusim.engine.fabric import lenders, tenants
 from gpusim.engine.fabric.rendezvous import begin, gather, next_to_begin
 from gpusim.engine.fabric.tables import DECIDE, FABRIC, MOVES, SHEDS, Fabric
 from gpusim.engine.host.island import earliest, end, island_at, policies_at, program_at
-from gpusim.engine.state import APART, ARBITRATE, MEETS, NEVER, NO_WAY, PROCESSES, REACHED, RESHARE, Processes
+from gpusim.engine.state import APART, ARBITRATE, E_PAGES, MEETS, NEVER, NO_WAY, PROCESSES, REACHED, RESHARE, WAKES, Processes
 
 RUN = types.int64(PROCESSES, types.int64)  # of `run_until`
 processes_at, as_run = tables_at(PROCESSES), function_at(RUN)
@@ -82,6 +82,18 @@ def end_flow(fabric: Fabric, many: Processes, now: int) -> None:
             many.next[p] = now
 
 
+@kernel
+def wake(many: Processes, p: int, now: int) -> None:
+    """The driver of the GPU turns from the faults of the p-th program to those of another one, now."""
+    pager = island_at(many.rows[p].island).pager[0]
+    other = pager.wakes - 1
+    pager.wakes = 0
+    isl = island_at(many.rows[other].island)
+    isl.pager[0].next = now
+    event_heap.push(isl, now, E_PAGES, -1)
+    many.next[other] = min(many.next[other], now)
+
+
 @entry(types.int64(FABRIC, PROCESSES, types.int64))
 def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
     """Run all programs up to, not including, time `until`; returns why one of them stopped, which `turn` names, or REACHED.
@@ -150,6 +162,9 @@ def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
             fabric.gpu[0].changed = 1
         if reason == RESHARE:
             coming[first] = coming[first] if tenanted else turn.now  # there it knows when it goes on
+        elif reason == WAKES:
+            coming[first] = turn.now
+            wake(many, first, turn.now)
         elif reason == ARBITRATE:
             tenants.note_change(fabric, many, first, turn.now)
         elif reason != REACHED:

@@ -12,7 +12,7 @@ from gpusim.engine.clock import links, sharing, sms
 from gpusim.engine.fabric import limits
 from gpusim.engine.fabric.tables import COMES, LEAVES, MOVES, NOTHING_MOVES, SHEDS, Fabric
 from gpusim.engine.host.island import island_at
-from gpusim.engine.state import BY_TURNS, NEVER, NO_WAY, Island, Processes
+from gpusim.engine.state import BY_TURNS, NEVER, NO_WAY, WAITS, Island, Processes
 from gpusim.trace.trace import COPY_IN, COPY_OUT, KERNEL
 
 
@@ -68,6 +68,17 @@ def wants_turn(many: Processes, p: int, now: int) -> bool:
 
 
 @kernel
+def stands(many: Processes, p: int) -> bool:
+    """A kernel of the p-th program waits for page faults."""
+    found = False
+    if many.rows[p].ended == 0:
+        isl = island_at(many.rows[p].island)
+        for i in range(isl.clock[0].running):
+            found = found or isl.running[i].work == WAITS
+    return found
+
+
+@kernel
 def next_turn(fabric: Fabric, many: Processes, now: int) -> int:
     """The next place in the runlist whose program has something to run, the present one at last; -1: none has."""
     turns = fabric.turns.size
@@ -99,6 +110,10 @@ def take_turns(fabric: Fabric, many: Processes, now: int) -> None:
     turn = next_turn(fabric, many, now)
     if turn < 0:
         g.next = NEVER  # it stays where it is
+        return
+    if p >= 0 and fabric.turns[turn] != p and stands(many, p):
+        hand(many, p, 0.0, now)  # nothing new faults; what has is served before the state can be saved
+        g.next = NEVER
         return
     give(fabric, many, turn, now)
 

@@ -33,6 +33,7 @@ from gpusim.engine.state import (
     RUNNING,
     STUCK,
     SWAP,
+    WAKES,
     Instructions,
     Island,
     PolicyTables,
@@ -122,6 +123,8 @@ def go_on(isl: Island, prog: Instructions, pol: PolicyTables, coming: Any, until
                 return LOG_FULL
             if isl.pager[0].due:
                 return PAGED
+            if isl.pager[0].wakes:
+                return WAKES
             device = min(NEVER if c.coupled else fluid.tick, isl.heap[0].time if c.events > 0 else NEVER)
             if c.dealing and device > c.now:
                 copy_engines.deal(isl)

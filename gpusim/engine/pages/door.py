@@ -10,14 +10,12 @@ import math
 
 from numba import types
 
-from gpusim.base.compiled import entry, kernel, outlined, tables_at
+from gpusim.base.compiled import entry, kernel, outlined
 from gpusim.engine.clock.links import SAME_INSTANT
 from gpusim.engine.pages import server
 from gpusim.engine.pages.driver_tables import DriverState
-from gpusim.engine.pages.paging import AT_REST, HALF, PAGING, PagedKernels, driver_at
-from gpusim.engine.state import COPIED, DUE, LAUNCHED, NEVER, OF_STREAM, STOPPED
-
-paging_at = tables_at(PAGING)
+from gpusim.engine.pages.paging import AT_REST, CALLED, HALF, PagedKernels, driver_at, paging_at
+from gpusim.engine.state import AHEAD, COPIED, DUE, LAUNCHED, NEVER, OF_STREAM, STOPPED
 
 
 @kernel
@@ -42,35 +40,43 @@ def door(tables: int, told: int, which: int, now: int) -> int:
 
 @outlined
 def tell(M: DriverState, P: PagedKernels, told: int, which: int, now: int) -> int:
-    s, v, stream = M.state[0], P.server[0], which
-    if told == DUE or (told == COPIED and which < OF_STREAM):
-        stream = v.stream
-    elif told == COPIED:
-        stream = which - OF_STREAM
-    operator = P.warps[stream].operator
-    account(P, operator, -1)
-    if told == LAUNCHED:
-        s.now = float(now)
-        server.launch(M, P, stream, operator)
-    elif told == STOPPED:
-        s.now = exact(P.warps[stream].stop, now)
-        server.stopped(M, P, stream)
-    elif told == COPIED:
-        s.now = exact(P.transfers[which].at, now)
+    s, v, p = M.state[0], P.server[0], P.pager[0]
+    s.now = exact(P.transfers[which].at, now) if told == COPIED else float(now)
+    if told in (LAUNCHED, STOPPED) or (told == COPIED and which >= OF_STREAM):
+        stream = which - OF_STREAM if told == COPIED else which
+        operator = P.warps[stream].operator
+        account(P, operator, -1)
+        if told == LAUNCHED:
+            server.launch(M, P, stream, operator)
+        elif told == STOPPED:
+            s.now = exact(P.warps[stream].stop, now)
+            server.stopped(M, P, stream)
+        else:
+            server.copied(M, P, which)
+        account(P, operator, 1)
+    elif told == COPIED and which == AHEAD:
         server.copied(M, P, which)
-    elif told == DUE:
-        s.now = exact(v.at, now)
-        server.due(M, P)
-    account(P, operator, 1)
+    elif v.process == p.process and v.phase == CALLED:
+        s.now, v.phase = exact(v.at, now), AT_REST
+    elif v.process == p.process and v.phase != AT_REST:
+        operator = P.warps[v.stream].operator
+        account(P, operator, -1)
+        if told == COPIED:
+            server.copied(M, P, which)
+        else:
+            s.now = exact(v.at, now)
+            server.due(M, P)
+        account(P, operator, 1)
     if told == DUE and v.phase == AT_REST and s.failed == 0:
-        q = server.longest(P)
+        q = server.turn(M, P)
         if q >= 0:
             account(P, P.warps[q].operator, -1)
             server.start(M, P, q)
             account(P, P.warps[q].operator, 1)
     if s.failed:
-        P.pager[0].failed = P.pager[0].due = 1
-    return tick(v.at) if v.phase != AT_REST and v.phase != HALF and v.at < NEVER else NEVER
+        p.failed = p.due = 1
+    goes_on = v.process == p.process and v.phase != AT_REST and v.phase != HALF and v.phase != CALLED and v.at < NEVER
+    return tick(v.at) if goes_on else NEVER
 
 
 @kernel

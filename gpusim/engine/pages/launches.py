@@ -42,17 +42,20 @@ class Paged:
 
     def __init__(
         self, M: DriverState, platform: Platform, launched: Launched, streams: Any, *, gpu: int = 1, acts: Any = None,
-        counts: bool = True,
+        counts: bool = True, server: Any = None, process: int = 0, processes: int = 1,
     ) -> None:  # fmt: skip
-        """streams: of each operator its stream.  counts: keep what each operator counted."""
+        """streams: of each operator its stream.  counts: keep what each operator counted.
+
+        server  the driver's, where this is one of several processes that have the GPU: see `beside`
+        """
         self.memory = Placed(M, DRIVER)
         operators, n = len(launched.lists) - 1, 1 + int(max(streams, default=0))
         touching = np.unique(np.asarray(streams)[np.diff(launched.lists) > 0]).tolist()
         self.fronts = {int(q): Placed(front(platform), FRONT_END) for q in touching}
         columns = COUNT.itemsize // 8
         self.counted = table((operators if counts else 1) * len(M.counts), COUNT)
-        server, pager = table(1, SERVER), table(1, PAGER)
-        server["gpu"], pager["next"] = gpu, NEVER
+        server, pager = table(1, SERVER) if server is None else server, table(1, PAGER)
+        server["gpu"], pager["next"], pager["process"] = gpu, NEVER, process
         fronts = np.zeros(n, np.int64)
         for q, placed in self.fronts.items():
             fronts[q] = placed.address
@@ -61,15 +64,22 @@ class Paged:
         self.tables = filled(
             PagedKernels, {"streams": n, "transfers": OF_STREAM + n}, pager=pager, warps=table(n, WARPS), fronts=fronts,
             server=server, acts=table(0, ACT) if acts is None else acts, driver=np.array([self.memory.address]), is_ns=is_ns,
-            **launched._asdict(), **_views(M.counts, "counts"),
+            others=np.zeros(processes, np.int64), **launched._asdict(), **_views(M.counts, "counts"),
             **{name: view.reshape(-1, len(M.counts), columns) for name, view in _views(self.counted, "counted").items()},
         )  # fmt: skip
         self.placed = Placed(self.tables, PAGING)
+        self.tables.others[process] = self.placed.address
 
     def of(self, operator: int) -> Any:
         """COUNT[P]: what the operator counted."""
         processors = len(self.tables.counts)
         return self.counted[operator * processors : (operator + 1) * processors]
+
+
+def beside(processes: Sequence[Paged]) -> None:
+    """These have one GPU: its driver serves the kernel of any of them that has stood still for longest."""
+    for one in processes:
+        one.tables.others[:] = [other.placed.address for other in processes]
 
 
 def _views(counts: Any, name: str) -> dict[str, Any]:

@@ -3,7 +3,8 @@
     operator ──▶ launches, one after the other ──▶ accesses
     stream   ──▶ warps (what the clock knows), run (how far it is), front (its warps, by address)
 
-A GPU has one driver, a server: it serves the faults of one kernel at a time, in the order in which they stopped.
+A GPU has one driver, a server: it serves the faults of one kernel at a time, in the order in which they stopped.  Processes
+that have the GPU together have tables of their own, and this server.
 """
 
 from __future__ import annotations
@@ -33,10 +34,12 @@ PROGRESS = record(
     [("state", i8), ("launch", i8), ("end", i8), ("since", f8),  # launches of its operator; when it stopped, ns
      ("asked", f8), ("moves", i8)]       # ns: since when it waits for what the program brings; whether pages are among that
 )  # fmt: skip
-# HELD_UP: another GPU has the next block; HALF: one block of a batch is served, and the warps go on before the next.
-AT_REST, SERVES, HELD_UP, HALF = range(4)
+# HELD_UP: another GPU has the next block; HALF: one block of a batch is served, and the warps go on before the next;
+# CALLED: the faults of another process are next, which is not told yet.
+AT_REST, SERVES, HELD_UP, HALF, CALLED = range(5)
 SERVER = record(
     [("phase", i8), ("stream", i8), ("gpu", i8),
+     ("process", i8),                    # whose stream it is, where several have one GPU
      ("at", f8),                         # ns: when it goes on
      ("active", i8),                     # kernels that have not ended
      ("in_pass", i8), ("with_throttled", i8), ("nap", i8),
@@ -44,8 +47,7 @@ SERVER = record(
      ("begin", f8), ("engaged", f8),
      ("over", f8),                       # ns: its work and its copies are done
      ("copied", f8),                     # when the copies are, alone on their link
-     ("ahead", (f8, LEGS)), ("ahead_ns", (f8, LEGS)),  # what has come or left ahead of need, and has yet to flow
-     ("acted", i8)]                      # rows of `acts` that are done
+     ("ahead", (f8, LEGS)), ("ahead_ns", (f8, LEGS))]  # what has come or left ahead of need, and has yet to flow
 )  # fmt: skip
 RELEASE, DISCARD, MIGRATE = range(3)
 # What the program does before a launch, on its stream, with the pages [first, outer).
@@ -61,7 +63,8 @@ class PagedKernels(NamedTuple):
     transfers: Annotated[Any, TRANSFER, "transfers"]
     runs: Annotated[Any, PROGRESS, "streams"]
     fronts: Annotated[Any, i8, "streams"]       # addresses, 0 of a stream whose kernels touch nothing
-    server: Annotated[Any, SERVER, 1]
+    server: Annotated[Any, SERVER, 1]           # which the processes on one GPU share
+    others: Annotated[Any, i8, "processes"]     # addresses of the PagedKernels of all of these, itself among them
     lists: Annotated[Any, i8, "O + 1"]          # where the launches of each operator begin
     launches: Annotated[Any, LAUNCH, "launches"]
     shapes: Annotated[Any, SHAPE, "launches"]
@@ -78,3 +81,4 @@ class PagedKernels(NamedTuple):
 
 
 PAGING = signature(PagedKernels)
+paging_at = tables_at(PAGING)

@@ -26,6 +26,7 @@ from gpusim.engine.pages.paging import (
     AT_REST,
     BEGINS,
     BRINGS,
+    CALLED,
     DISCARD,
     ENDED,
     HALF,
@@ -36,6 +37,7 @@ from gpusim.engine.pages.paging import (
     WAITS,
     PagedKernels,
     front_at,
+    paging_at,
 )
 from gpusim.engine.pages.prefetchers import launched
 from gpusim.engine.pages.remapping import map_evicted
@@ -103,17 +105,17 @@ def begin(M: DriverState, P: PagedKernels, q: int) -> None:
 @kernel
 def acts_before(P: PagedKernels, launch: int) -> bool:
     """Whether the program does something before this launch without a kernel."""
-    v = P.server[0]
-    return bool(v.acted < P.acts.size and P.acts[v.acted].launch <= launch)
+    p = P.pager[0]
+    return bool(p.acted < P.acts.size and P.acts[p.acted].launch <= launch)
 
 
 @outlined
 def act(M: DriverState, P: PagedKernels, launch: int) -> int:
     """What that is: memory is freed, contents discarded, pages brought.  How many of these move pages."""
-    v, moves = P.server[0], 0
+    p, moves = P.pager[0], 0
     while acts_before(P, launch):
-        x = P.acts[v.acted]
-        v.acted += 1
+        x = P.acts[p.acted]
+        p.acted += 1
         if x.kind == RELEASE:
             host.release(M, x.first, x.outer)
         elif x.kind == DISCARD:
@@ -121,7 +123,7 @@ def act(M: DriverState, P: PagedKernels, launch: int) -> int:
         else:
             moves += 1
             if host.prefetch(M, x.first, x.outer, x.to):
-                P.pager[0].failed = 1
+                p.failed = 1
     return moves
 
 
@@ -206,7 +208,7 @@ def stopped(M: DriverState, P: PagedKernels, q: int) -> None:
         next_launch(M, P, q)
         return
     r.since = M.state[0].now
-    if v.phase == HALF and v.stream == q:
+    if v.phase == HALF and v.stream == q and v.process == P.pager[0].process:
         serve_blocks(M, P)
     elif v.phase == AT_REST:
         start(M, P, q)
@@ -220,6 +222,25 @@ def longest(P: PagedKernels) -> int:
         if P.runs[q].state == WAITS and P.runs[q].since < since:
             found, since = q, P.runs[q].since
     return found
+
+
+@outlined
+def turn(M: DriverState, P: PagedKernels) -> int:
+    """The driver is at rest: the stream of this process that it serves next, -1 where there is none, or another process' is."""
+    found, since = -1, FOREVER
+    for k in range(P.others.size):
+        other = paging_at(P.others[k])
+        q = longest(other)
+        if q >= 0 and other.runs[q].since < since:
+            found, since = k, other.runs[q].since
+    if found < 0:
+        return -1
+    if found == P.pager[0].process:
+        return longest(P)
+    v = P.server[0]
+    v.phase, v.process, v.at = CALLED, found, M.state[0].now
+    P.pager[0].wakes = 1 + found
+    return -1
 
 
 @kernel
@@ -252,7 +273,8 @@ def start(M: DriverState, P: PagedKernels, q: int) -> None:
         send(F, len(F.buffer) - F.state[0].buffered, len(F.buffer))
     set_aside(M, P)
     gpu.begun = 0
-    v.stream, v.next, v.fetched, v.noted = q, 0, min(F.state[0].buffered, s.batch_count), s.logged
+    v.process, v.stream, v.next, v.noted = P.pager[0].process, q, 0, s.logged
+    v.fetched = min(F.state[0].buffered, s.batch_count)
     v.unique = fetch(M, F)
     v.begin, v.engaged, v.throttled = s.now, gpu.engaged, n.throttled
     s.now += gpu.batch + gpu.fault * v.fetched
