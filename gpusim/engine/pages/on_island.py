@@ -21,7 +21,8 @@ from gpusim.engine.clock.links import SAME_INSTANT
 from gpusim.engine.clock.managed import DOOR
 from gpusim.engine.pages.door import door
 from gpusim.engine.pages.driver_tables import DriverState
-from gpusim.engine.pages.launches import Paged, launched, time_of, warps_of
+from gpusim.engine.pages.launches import Paged, launched, pages, time_of, warps_of
+from gpusim.engine.pages.paging import MIGRATE
 from gpusim.engine.pages.unfaulted import resident_blocks
 from gpusim.engine.run import tables
 from gpusim.engine.run.numbering import NO_BOUND
@@ -34,11 +35,12 @@ from gpusim.machine.sharing import MEMORY, SMS
 from gpusim.machine.tiers import COPY_ENGINES, Tier, TierLink
 from gpusim.policies import registry
 from gpusim.programs.managed.layout import Span
-from gpusim.programs.managed.steps import Kernel, moved_bytes
+from gpusim.programs.managed.steps import Kernel, moved_bytes, on_stream
 from gpusim.trace import workload
 from gpusim.trace.build import make_trace
-from gpusim.trace.trace import OP, SYNC
+from gpusim.trace.trace import COPY_PEER, KERNEL, OP, SYNC
 
+MOVES = "cudaMemPrefetchAsync"
 QUEUE = 1024  # kernels that the host may be ahead of a stream
 
 
@@ -66,7 +68,7 @@ class OnIslands:
     ) -> None:  # fmt: skip
         """seen: called after each kernel that has ended, with its place in `steps`; True when the program goes on."""
         self.memory, self.seen = M, seen
-        self.gpus = sorted({step.gpu for step in steps if isinstance(step, Kernel)})
+        self.gpus = sorted({step.gpu for step in steps if on_stream(step)})
         self.runs = [_OnIsland(self, M, platform, steps, spans, gpu) for gpu in self.gpus]
         self.islands = SideBySide([run.simulation for run in self.runs], lookahead=0)
         self.of = {place: run for run in self.runs for place in run.places}
@@ -97,12 +99,13 @@ class _OnIsland:
         self, whole: OnIslands, M: DriverState, platform: Platform, steps: Sequence[Any], spans: Mapping[str, Span], gpu: int
     ) -> None:  # fmt: skip
         self.whole, self.gpu = whole, gpu
-        self.places = [i for i, step in enumerate(steps) if isinstance(step, Kernel) and step.gpu == gpu]
-        kernels = [steps[i] for i in self.places]
+        self.places = [i for i, step in enumerate(steps) if on_stream(step) and step.gpu == gpu]
+        kernels = [_as_kernel(steps[i]) for i in self.places]
         self.operator = {place: o for o, place in enumerate(self.places)}
         numbers = {stream: q for q, stream in enumerate(sorted({kernel.stream for kernel in kernels}))}
         streams = np.array([numbers[kernel.stream] for kernel in kernels])
-        self.paged = Paged(M, platform, launched([[kernel] for kernel in kernels], spans, platform, M), streams, gpu=gpu)
+        self.paged = Paged(M, platform, launched([[kernel] for kernel in kernels], spans, platform, M), streams, gpu=gpu,
+                           sent=[_act(steps[i], spans, platform) for i in self.places])  # fmt: skip
         self.events = _events(steps, self.places)  # of each kernel where it stands among the instructions
         self.simulation = _simulation(kernels, streams, self.events, platform, spans)
         self.simulation.paging = self
@@ -135,12 +138,25 @@ class _OnIsland:
         return float(island.began[o]), float(island.ended[o]), float(island.stalled[o]), self.paged.of(o)
 
 
+def _as_kernel(step: Any) -> Kernel:
+    """The step as its stream sees it: a prefetch is a kernel that touches nothing."""
+    return step if isinstance(step, Kernel) else Kernel(MOVES, [], (1, 1), ns=0.0, gpu=step.gpu, stream=step.stream)
+
+
+def _act(step: Any, spans: Mapping[str, Span], platform: Platform) -> tuple[int, ...] | None:
+    """The row of `paging.ACT` of a prefetch."""
+    if isinstance(step, Kernel):
+        return None
+    range_ = pages(spans[step.array], step.first, step.count, platform, f"prefetch {step.array}")
+    return state.NEVER, MIGRATE, *range_, step.to
+
+
 def _events(steps: Sequence[Any], places: Sequence[int]) -> list[int]:
     """Of each kernel its event: behind the last before a step of the host stands a wait for all of them."""
     found, at, following = [], 0, [*places[1:], len(steps)]
     for place, then in zip(places, following, strict=True):
         found.append(at)
-        at += 1 + any(not isinstance(step, Kernel) for step in steps[place + 1 : then]) if then < len(steps) else 2
+        at += 1 + any(not on_stream(step) for step in steps[place + 1 : then]) if then < len(steps) else 2
     return found
 
 
@@ -153,8 +169,10 @@ def _simulation(
     kind[rows], arg[rows], stream[rows] = OP, np.arange(len(kernels)), streams
     duration = np.array([math.ceil(time_of(kernel, platform, spans) - SAME_INSTANT) for kernel in kernels], np.int64)
     names, op = np.unique([kernel.name for kernel in kernels], return_inverse=True)
+    activity = np.where([kernel.name == MOVES for kernel in kernels], COPY_PEER, KERNEL)
     trace = make_trace(
-        "kernels", {"size": [], "kind": kind, "arg": arg, "stream": stream, "op": op, "duration": duration},
+        "kernels", {"size": [], "kind": kind, "arg": arg, "stream": stream, "op": op, "duration": duration,
+         "activity": activity},
         {"op_names": [str(name) for name in names]}, check=False,
     )  # fmt: skip
     chosen = {kind: registry.get(kind, name) for kind, name in CHOSEN.items()}

@@ -71,6 +71,7 @@ class PagedKernels(NamedTuple):
     accesses: Annotated[Any, ACCESS, "accesses"]
     indices: Annotated[Any, i8, "entries"]      # of gathers
     acts: Annotated[Any, ACT, "acts"]
+    sent: Annotated[Any, i8, "O"]               # 1 + the act that an operator is which is no kernel, 0: it is none
     driver: Annotated[Any, i8, 1]               # address of the DriverState, which GPUs share
     # What each operator counted, of all processors: COUNT as whole numbers, as floats, and which column is a float.
     counts: Annotated[Any, i8, "P", "columns"]

@@ -31,6 +31,7 @@ from gpusim.engine.pages.paging import (
     ENDED,
     HALF,
     HELD_UP,
+    MIGRATE,
     RELEASE,
     RUNS,
     SERVES,
@@ -59,7 +60,11 @@ def launch(M: DriverState, P: PagedKernels, q: int, operator: int) -> None:
     r.launch, r.end = P.lists[operator], P.lists[operator + 1]
     w.operator = operator
     if r.launch == r.end:
-        w.stop, w.work, w.last, w.go = M.state[0].now, -1.0, 1, 1
+        r.state = RUNS
+        if operator < P.sent.size and P.sent[operator]:
+            bring(M, P, q)
+        if r.state == RUNS:
+            w.stop, w.work, w.last, w.go = M.state[0].now, -1.0, 1, 1
         return
     if v.active == 0:
         v.in_pass, v.with_throttled, v.nap = 0, 0, 0
@@ -114,17 +119,22 @@ def act(M: DriverState, P: PagedKernels, launch: int) -> int:
     """What that is: memory is freed, contents discarded, pages brought.  How many of these move pages."""
     p, moves = P.pager[0], 0
     while acts_before(P, launch):
-        x = P.acts[p.acted]
+        moves += carry_out(M, P, p.acted)
         p.acted += 1
-        if x.kind == RELEASE:
-            host.release(M, x.first, x.outer)
-        elif x.kind == DISCARD:
-            host.discard(M, x.first, x.outer)
-        else:
-            moves += 1
-            if host.prefetch(M, x.first, x.outer, x.to):
-                p.failed = 1
     return moves
+
+
+@outlined
+def carry_out(M: DriverState, P: PagedKernels, act: int) -> int:
+    """One of these; 1: it moves pages."""
+    x = P.acts[act]
+    if x.kind == RELEASE:
+        host.release(M, x.first, x.outer)
+    elif x.kind == DISCARD:
+        host.discard(M, x.first, x.outer)
+    elif host.prefetch(M, x.first, x.outer, x.to):
+        P.pager[0].failed = 1
+    return int(x.kind == MIGRATE)
 
 
 @outlined
@@ -134,7 +144,8 @@ def bring(M: DriverState, P: PagedKernels, q: int) -> None:
     gpu, t = M.gpus[v.gpu], P.transfers[OF_STREAM + q]
     set_aside(M, P)
     gpu.begun, r.asked = 0, s.now
-    r.moves = act(M, P, r.launch)
+    operator = P.warps[q].operator
+    r.moves = act(M, P, r.launch) if r.launch < r.end else carry_out(M, P, P.sent[operator] - 1)
     ready, s.now = s.now, r.asked
     for g in range(1, s.processors):
         if g != v.gpu and r.moves:
@@ -159,6 +170,10 @@ def brought(M: DriverState, P: PagedKernels, q: int) -> None:
         n.moving_copies += copies
         n.copy_wait += copies
     r.state = RUNS
+    if r.launch == r.end:
+        w = P.warps[q]
+        w.stop, w.work, w.last, w.go = M.state[0].now, -1.0, 1, 1
+        return
     begin(M, P, q)
     go_on(M, P, q)
 

@@ -15,7 +15,7 @@ from gpusim.engine.pages import host, page_tables, prefetchers, raster, victims
 from gpusim.engine.pages.driver_tables import COUNT, CPU, DriverState
 from gpusim.engine.pages.foresight import foresee, make_room, sorted_runs
 from gpusim.engine.pages.hints import advise
-from gpusim.engine.pages.launches import TIMES, Paged, find, launched
+from gpusim.engine.pages.launches import TIMES, Paged, find, launched, pages
 from gpusim.engine.pages.memory import build, resident_bytes
 from gpusim.engine.pages.on_island import OnIslands
 from gpusim.engine.pages.server import run_alone
@@ -35,6 +35,7 @@ from gpusim.programs.managed.steps import (
     Start,
     Steps,
     Wait,
+    on_stream,
 )
 from gpusim.results.fault_picture import Picture
 
@@ -153,7 +154,7 @@ class _AtWork:
         self.watch(self.M, 0)
         while at < len(self.program) and not self.reason:
             outer = at
-            while outer < len(self.program) and isinstance(self.program[outer], Kernel):
+            while outer < len(self.program) and on_stream(self.program[outer]):
                 outer += 1
             if outer > at:
                 self._kernels(at, outer)
@@ -192,7 +193,7 @@ class _AtWork:
             kernel: Any = self.program[place]
             start, end, stalled, counts = self.islands.result(place)
             if start < NEVER:
-                if not kernel.accesses:
+                if isinstance(kernel, Kernel) and not kernel.accesses:
                     counts["busy"][kernel.gpu] = kernel.ns or 0.0
                     M.counts["busy"][kernel.gpu] += kernel.ns or 0.0
                 self.steps.append(StepResult(title(kernel), start, min(end, now), counts, kernel.gpu, stalled))
@@ -260,14 +261,6 @@ def run(M: DriverState, step: Any, spans: dict[str, Span], platform: Platform, t
     return 0
 
 
-def pages(span: Span, first: int, count: int | None, platform: Platform, where: str) -> tuple[int, int]:
-    """Positions of the pages that hold bytes [first, first + count) of an allocation."""
-    count = span.bytes - first if count is None else count
-    if first < 0 or count <= 0 or first + count > span.bytes:
-        raise UvmError(f"{where}: bytes {first}..{first + count} lie outside of the allocation of {span.bytes} bytes")
-    return (span.first + first) // platform.page, -(-(span.first + first + count) // platform.page)
-
-
 def fits(arrays: Sequence[Array], platform: Platform) -> None:
     """A chip with one memory has nowhere else to put pages."""
     n = sum(a.bytes for a in arrays)
@@ -294,6 +287,9 @@ def used(M: DriverState, program: Steps, spans: Mapping[str, Span]) -> None:
             known(M, step)
             for access in step.accesses:
                 find(access.array, alive, step.name)
+        elif isinstance(step, Prefetch) and step.stream is not None:
+            known(M, step)
+            find(step.array, alive, title(step))
         elif isinstance(step, Free) and step.array in alive:
             alive[step.array] = replace(alive[step.array], freed=True)
 

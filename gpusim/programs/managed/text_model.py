@@ -161,12 +161,14 @@ class HostText:
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
 class PrefetchText:
-    """cudaMemPrefetchAsync, and waiting for it."""
+    """cudaMemPrefetchAsync, and waiting for it unless it has a stream."""
 
     prefetch: Names
     to: Processor = "gpu"
     first: Bytes = 0
     count: Bytes | None = None
+    stream: Natural | None = None
+    """In which it takes its turn, while the program goes on; absent: the program waits for it."""
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
