@@ -9,6 +9,7 @@ import pytest
 from unified_by_hand import BLOCK, LINK, PAGE, TINY, blocks, simulate_uvm
 
 from gpusim.engine.pages.simulate import UvmResult
+from gpusim.machine.topology.connections import Connections
 from gpusim.programs.managed.steps import Access, Advise, Array, HostTouch, Kernel, Prefetch, Start
 
 pytestmark = [pytest.mark.hand_worked, pytest.mark.slow]
@@ -74,3 +75,42 @@ def test_remote_writes_go_the_other_way() -> None:
     mapped = Advise("b", "preferred_location", 0), Advise("b", "accessed_by", 1)
     both = run(*mapped, Start(), reader(512, write=True), Prefetch("a", stream=1))
     assert ends(both) == [BLOCK, WORK + 8 * BLOCK], "at remote_rate, of a link of two bytes each ns"
+
+
+SWITCH = Connections({"switch": 1.0}, [{"h2d": ("switch",)}, {"h2d": ("switch",)}])
+
+
+def test_two_gpus_behind_one_switch_halve_each_other() -> None:
+    program = Start(), Prefetch("a", stream=0), Prefetch("b", 2, stream=0, gpu=2)
+    assert ends(run(*program, gpus=2)) == [WORK + 8 * BLOCK] * 2, "each with a way of its own"
+    # The two take the switch in turn piece by piece, or half of it each: what one waits for, the other has.
+    assert ends(run(*program, gpus=2, between=SWITCH)) == [WORK + 16 * BLOCK] * 2
+
+
+def test_faults_of_two_gpus_behind_one_switch_halve_each_other() -> None:
+    program = Start(), blocks(0), replace(blocks(0, array="b"), gpu=2)
+    alone, both = run(*program, gpus=2), run(*program, gpus=2, between=SWITCH)
+    assert ends(both) == [end + 65_536 for end in ends(alone)], "64 KiB each, at half of a byte each ns"
+    after = run(*program, HostTouch("a"), *program[1:], gpus=2, between=SWITCH)
+    assert after.ns > both.ns, "the host has a turn between, and the links are there again"
+
+
+NVLINK = replace(GPU, peer_rate=4e9)
+
+
+def test_a_copy_between_gpus_and_remote_reads_share_their_link() -> None:
+    there = Prefetch("a", 2), Prefetch("b", 2), Advise("b", "preferred_location", 2), Advise("b", "accessed_by", 1)
+    alone = run(*there, Start(), Prefetch("a", stream=0), gpus=2, machine=NVLINK)
+    assert alone.ns == WORK + 8 * BLOCK / 4, "not over the host"
+    both = run(*there, Start(), Prefetch("a", stream=0), reader(512, stream=1), gpus=2, machine=NVLINK)
+    assert ends(both) == pytest.approx([WORK + 8 * BLOCK / 4 + (BLOCK / 4 - WORK), WORK + 2 * (BLOCK / 4 - WORK)], abs=8)
+
+
+def test_zero_fills_and_a_kernel_share_the_memory() -> None:
+    machine, arrays = replace(GPU, hbm=4e9, sms=8), [*TWO, Array("c", 8 * BLOCK)]
+    alone = run(Start(), blocks(0, array="c"), machine=machine, arrays=arrays).ns  # which fills 2 MiB in its last 524,288 + 50 ns
+    begins, own = alone - 50 - BLOCK / 4, 14 * PAGE * 4 * 32 / 4
+    streams = Kernel("streams", [Access("a", tx=1, bx=PAGE, inner=14 * PAGE)], (14, 1), (PAGE, 1), (32, 1), stream=1)
+    both = run(Prefetch("a"), Start(), blocks(0, array="c"), streams, machine=machine, arrays=arrays)
+    # The kernel has all of the memory, and half of it from then on; it loses what the fill loses meanwhile.
+    assert ends(both) == pytest.approx([alone + own - begins, 2 * own - begins], abs=1)

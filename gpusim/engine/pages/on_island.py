@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from gpusim.engine.pages.launches import Paged, launched, pages, time_of, warps_
 from gpusim.engine.pages.paging import MIGRATE
 from gpusim.engine.pages.unfaulted import resident_blocks
 from gpusim.engine.run import tables
+from gpusim.engine.run.coupled import Coupled
 from gpusim.engine.run.numbering import NO_BOUND
 from gpusim.engine.run.side_by_side import SideBySide
 from gpusim.engine.run.simulate import Simulation
@@ -33,6 +35,7 @@ from gpusim.machine.kernels.needs import KernelNeeds
 from gpusim.machine.platforms import Platform
 from gpusim.machine.sharing import MEMORY, SMS
 from gpusim.machine.tiers import COPY_ENGINES, Tier, TierLink
+from gpusim.machine.topology.connections import Connections
 from gpusim.policies import registry
 from gpusim.programs.managed.layout import Span
 from gpusim.programs.managed.steps import Kernel, moved_bytes, on_stream
@@ -64,13 +67,20 @@ class OnIslands:
 
     def __init__(
         self, M: DriverState, platform: Platform, steps: Sequence[Any], spans: Mapping[str, Span],
-        seen: Callable[[int], bool] | None = None,
+        seen: Callable[[int], bool] | None = None, between: Connections | None = None,
     ) -> None:  # fmt: skip
-        """seen: called after each kernel that has ended, with its place in `steps`; True when the program goes on."""
+        """seen: called after each kernel that has ended, with its place in `steps`; True when the program goes on.
+
+        between  what lies between the GPUs 1, 2, ..; None: each has a way of its own to the host
+        """
         self.memory, self.seen = M, seen
         self.gpus = sorted({step.gpu for step in steps if on_stream(step)})
         self.runs = [_OnIsland(self, M, platform, steps, spans, gpu) for gpu in self.gpus]
-        self.islands = SideBySide([run.simulation for run in self.runs], lookahead=0)
+        simulations = [run.simulation for run in self.runs]
+        if between is None or len(self.gpus) < 2:
+            self.islands = SideBySide(simulations, lookahead=0)
+        else:
+            self.islands = Coupled(simulations, replace(between, beyond=[between.beyond[gpu - 1] for gpu in self.gpus]))
         self.of = {place: run for run in self.runs for place in run.places}
 
     def run(self, first: int, outer: int, now: float) -> float:
@@ -78,6 +88,8 @@ class OnIslands:
         at = math.ceil(now - SAME_INSTANT)
         for run in self.runs:
             run.until(first, outer, at)
+            if not run.begins and isinstance(self.islands, Coupled):  # what still flows ahead of need ends with the GPU's turn
+                run.simulation.island.transfers["state"][state.AHEAD] = state.IDLE
         self.islands.processes.rows["ended"] = [not run.begins for run in self.runs]
         self.islands.advance(state.NEVER)
         if self.memory.state["failed"][0]:

@@ -22,6 +22,7 @@ from gpusim.engine.pages.server import run_alone
 from gpusim.engine.state import NEVER
 from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError, resolve
 from gpusim.machine.platforms import Platform
+from gpusim.machine.topology.connections import Connections
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs.managed.layout import Span, lay_out
 from gpusim.programs.managed.steps import (
@@ -95,16 +96,18 @@ def simulate_uvm(
     log: int = 0,
     seed: int = 1,
     watch: Watch | None = None,
+    between: Connections | None = None,
 ) -> UvmResult:
     """Run the steps of `program` over `arrays`.
 
     own    the policies that `evict`, `prefetcher` and `migrate` may name beside the built-in ones
     log    how many events are kept one by one at most; room that is not needed costs no memory
     watch  called before the first step and after each, with the tables and the number of steps done
+    between  what links the GPUs share, as `machine.topology.sharing.shared` has it of them; None: none
     """
     M, told = memory(arrays, program, platform, parameters, gpus=gpus, evict=evict, prefetcher=prefetcher,
                      migrate=migrate, own=own, log=log, seed=seed)  # fmt: skip
-    at_work = _AtWork(M, spans := lay_out(arrays), program, platform, told, watch)
+    at_work = _AtWork(M, spans := lay_out(arrays), program, platform, told, watch, between)
     at_work.go_through()
     events = int(M.state["logged"][0])
     picture = raster.of(M, at_work.earlier)
@@ -137,7 +140,7 @@ class _AtWork:
 
     def __init__(
         self, M: DriverState, spans: Mapping[str, Span], program: Steps, platform: Platform, told: list[str],
-        watch: Watch | None,
+        watch: Watch | None, between: Connections | None = None,
     ) -> None:  # fmt: skip
         self.M, self.spans, self.program, self.platform, self.told = M, dict(spans), program, platform, told
         self.watch: Watch = watch or (lambda memory, steps: None)
@@ -146,7 +149,7 @@ class _AtWork:
         self.reason, self.where, self.began, self.logged_before = "", "device", 0.0, 0
         used(M, program, spans)
         small = bool(platform.host_memory) and len(M.blocks) * BLOCK_BYTES > platform.host_memory
-        self.islands = OnIslands(M, platform, program, spans, self._seen if watch or small else None)
+        self.islands = OnIslands(M, platform, program, spans, self._seen if watch or small else None, between)
         self.ended = 0
 
     def go_through(self) -> None:
