@@ -145,7 +145,7 @@ RANGE = record(
      ("left_clean", i8), ("zeroed", i8), ("wasted", i8), ("refetched", i8),
      ("ping_pong", i8),      # came to a GPU again after the CPU had taken it
      ("remote_bytes", i8), ("throttled", i8), ("pinned", i8), ("notices", i8),
-     ("service", f8), ("copy_in", f8), ("copy_out", f8)]  # ns
+     ("service", f8), ("cpu_service", f8), ("copy_in", f8), ("copy_out", f8)]  # ns; of faults of GPUs, of the CPU's
 )  # fmt: skip
 
 # Uses of one block in one launch that follow closely: see `foresight`.

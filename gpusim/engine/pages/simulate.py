@@ -82,6 +82,15 @@ class UvmResult:
         return max(step.end for step in self.steps) - self.began if self.steps else 0.0
 
 
+def occupied(steps: Sequence[StepResult]) -> float:
+    """ns in which at least one of the steps goes on."""
+    total, until = 0.0, -math.inf
+    for start, end in sorted((step.start, step.end) for step in steps):
+        total += max(end - max(start, until), 0.0)
+        until = max(until, end)
+    return total
+
+
 def simulate_uvm(
     arrays: Sequence[Array],
     program: Steps,
