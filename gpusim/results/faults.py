@@ -19,6 +19,7 @@ FAULTS = {
 }  # fmt: skip
 TIMES = {
     "gpu": "GPU's own work", "remote": "GPU waits for remote memory", "cpu": "CPU's own work", "driver": "driver's host work",
+    "for_cpu": "driver's work for the CPU",
     "copy_in": "copies in", "copy_out": "copies out", "waited": "throttled waits",
     "idle": "no kernel on the GPU",
 }  # fmt: skip

@@ -82,7 +82,7 @@ def _times(result: UvmResult) -> dict[str, float]:
         "copies": share * copies + _sum(host, "copy_wait"), "waited": share * waited + _sum(host, "waited"),
     }  # fmt: skip
     served = sum(step.ns for step in hosts) - sum(_sum(host, name) for name in ("busy", "copy_wait", "waited"))
-    parts["driver"] = share * (stood - copies - waited) + served
+    parts["driver"], parts["for_cpu"] = share * (stood - copies - waited), served
     moved = {way: float(result.counts[way].sum()) for way in ("copy_in", "copy_out")}
     times = dict.fromkeys(TIMES, 0.0)
     for name, ns in parts.items():

@@ -36,7 +36,8 @@ SCRATCH = 13
 FREE, UNUSED, DISCARDED, USED, HELD, LISTS = range(6)
 
 # What gives memory to a block: the driver; the host's kernel, in page tables that GPUs share (ATS) or the driver mirrors (HMM).
-MANAGED, ATS, HMM = range(3)
+# DEVICE: cudaMalloc's, outside of all that.
+MANAGED, ATS, HMM, DEVICE = range(4)
 
 # Why pages move.
 DEMAND, PREFETCH, EVICTION, EXPLICIT, COUNTER, CAUSES = range(6)

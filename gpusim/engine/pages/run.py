@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpusim.engine.pages import account, page_tables, raster, recorded, step_columns, victims
+from gpusim.engine.pages import account, device_memory, page_tables, raster, recorded, step_columns, victims
 from gpusim.engine.pages.before import footprint, program_of, room
 from gpusim.engine.pages.driver_tables import COUNTER, CPU, DEMAND, EXPLICIT, PREFETCH
 from gpusim.engine.pages.settings import DRIVER, DriverSettings
@@ -172,9 +172,10 @@ def _peaks(timeline: Timeline) -> dict[str, int | float]:
 
 def _for_referee(program: ManagedProgram, ran: UvmResult, evict: str) -> dict[str, Any]:
     """What the referee has to know of a run, beside its log."""
+    taken = device_memory.chunks(program.arrays, ran.platform)
     return {
         "page": ran.platform.page,
-        "chunks": 0 if ran.platform.unified else ran.platform.memory // BLOCK_BYTES,
+        "chunks": 0 if ran.platform.unified else ran.platform.memory // BLOCK_BYTES - taken,
         "whole": not hasattr(victims.module(evict), "PIECES"),
         "processors": len(ran.counts),
         "allocations": [[array.bytes, array.at, array.kind] for array in program.arrays],

@@ -11,7 +11,7 @@ import numpy as np
 
 from gpusim.base.units import show_bytes
 from gpusim.engine.clock.links import SAME_INSTANT
-from gpusim.engine.pages import host, page_tables, prefetchers, raster, victims
+from gpusim.engine.pages import device_memory, host, page_tables, prefetchers, raster, victims
 from gpusim.engine.pages.driver_tables import COUNT, CPU, DriverState
 from gpusim.engine.pages.foresight import foresee, make_room, sorted_runs
 from gpusim.engine.pages.hints import advise
@@ -135,7 +135,9 @@ def memory(
     values, told = resolve({**platform.parameters, **(parameters or {})})
     victim, ahead, worth = victims.find(evict, own), prefetchers.find(prefetcher, own), prefetchers.migration(migrate, own)
     fits(arrays, platform)
+    device_memory.check(program, {array.name: array for array in arrays}, platform)
     M = build(platform, arrays, gpus, values, log)
+    device_memory.take(M, arrays, platform)
     M = prefetchers.choose(victims.choose(M, victim, seed), ahead, worth)
     if values["uvm_perf_access_counter_migration_enable"] > 0 and not M.state["counters"][0]:
         told.append("uvm_perf_access_counter_migration_enable=1: on hosts with pages of 4 KiB nothing moves since release 575")
@@ -242,6 +244,7 @@ def first_run(arrays: Sequence[Array], program: Steps, platform: Platform, gpus:
     spans = lay_out(arrays)
     everything = sum(s.bytes + 2 * BLOCK_BYTES for s in spans.values())
     M = build(replace(platform, memory=everything), arrays, gpus, values, 0)
+    device_memory.take(M, arrays, platform)
     M.state["observes"] = M.state["watches"] = 1
     M = prefetchers.choose(M, "block")
     for step in program:
@@ -274,7 +277,8 @@ def run(M: DriverState, step: Any, spans: dict[str, Span], platform: Platform, t
 
 
 def fits(arrays: Sequence[Array], platform: Platform) -> None:
-    """A chip with one memory has nowhere else to put pages."""
+    """A chip with one memory has nowhere else to put pages, and cudaMalloc no memory but the GPU's."""
+    device_memory.fits(arrays, platform)
     n = sum(a.bytes for a in arrays)
     if platform.unified and n > platform.memory:
         room = f"{show_bytes(n)} are allocated, and {platform.name} has {show_bytes(platform.memory)} of memory"

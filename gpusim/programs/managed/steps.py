@@ -24,7 +24,7 @@ class Array:
     name: str
     bytes: int
     at: int = 0
-    kind: Literal["managed", "system"] = "managed"  # system: by malloc, which GPUs reach by ATS or HMM
+    kind: Literal["managed", "system", "device"] = "managed"  # by malloc, which GPUs reach by ATS or HMM; by cudaMalloc
 
 
 @dataclass(frozen=True)

@@ -81,8 +81,8 @@ class ArrayText:
     """Rows and columns, stored row after row."""
     element: Bytes = 4
     """What a thread touches at once, where an access does not say otherwise."""
-    kind: Literal["managed", "system"] = "managed"
-    """cudaMallocManaged, or malloc (which GPUs reach by ATS or HMM)."""
+    kind: Literal["managed", "system", "device"] = "managed"
+    """cudaMallocManaged, malloc (which GPUs reach by ATS or HMM), or cudaMalloc (memory of the GPU, which never faults)."""
     address: Natural | None = None
     """Where a recording that names addresses saw it."""
     at: Bytes = 0
