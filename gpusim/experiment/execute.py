@@ -184,22 +184,18 @@ def simulated(task: Task, work: Source, profile: Profile, *, log: bool = False) 
 
 def beside_others(task: Task, program: RunProgram) -> Result:
     """The run of the program on its GPU together with others, which have the policies of the run too."""
-    works = [program] + [
-        RunProgram(read_trace(file), program.profile, program.measured, program.share) for file in task.beside
-    ]
-    memory = capacity_of(task, program.work) if task.spec.memory != Capacity() or task.unlimited else None
+    works = [program] + [RunProgram(read(file), program.profile, program.measured, program.share) for file in task.beside]
+    held = [footprint(one.work) for one in works]
+    of_all = task.spec.unified != NONE  # one memory, whose pages are of all of them
+    limited = task.spec.memory != Capacity() or task.unlimited
+    memory = _capacity(task, sum(held) if of_all else held[0]) if limited else None
     gpu = on_host(task, program.work, program.profile)
     own = users.of_task(task)
     return on_one_gpu(task.spec, gpu, [_on(work) for work in works], memory, own, **chosen(task), log=task.log)
 
 
-def _on(program: RunProgram) -> Callable[[Profile], Workload]:
-    def work(machine: Profile) -> Workload:
-        found = program.elsewhere(machine)
-        assert isinstance(found, Workload), "refused before"
-        return found
-
-    return work
+def _on(program: RunProgram) -> Callable[[Profile], Source]:
+    return lambda machine: program.elsewhere(machine)
 
 
 def _located(plan: PolicySpec, file: Path | None) -> PolicySpec:

@@ -9,6 +9,7 @@ from gpusim.base.defaults import LATER
 from gpusim.base.errors import GpusimError, Problem
 from gpusim.base.yaml.find import is_managed, is_of_ranks
 from gpusim.base.yaml.values import NONE, policy
+from gpusim.engine.pages.settings import settings
 from gpusim.engine.run.tenants import limited
 from gpusim.machine import mig
 from gpusim.machine.tenancy import EXCLUSIVE, MIG, way
@@ -35,13 +36,11 @@ def problems(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
         say(("tenancy",), "the program is alone: tenancy changes nothing", "name the other programs: beside: resnet50-train")
     if not most:
         return found
-    reasons = {
-        "unified": ((NONE,), "unified memory, which one process has in a run"),
-        "parallel": ((LATER["parallel"],), "ranks: each of those has its own GPU"),
-    }  # fmt: skip
-    for key, (plain, why) in reasons.items():
-        if getattr(e, key) != plain:
-            say((key,), f"programs that share a GPU are simulated without {why}", f"leave out {key} or beside")
+    if e.parallel != (LATER["parallel"],):
+        said = "programs that share a GPU are simulated without ranks: each of those has its own GPU"
+        say(("parallel",), said, "leave out parallel or beside")
+    if any(spec != NONE for spec in e.unified):
+        found += _with_managed_memory(loaded)
     if "sms" not in e.share:
         say(("share",), "programs that share a GPU share its multiprocessors", "share: [sms, memory, engines]")
     if e.active_thread_percentage != (int(LATER["active_thread_percentage"]),):
@@ -49,9 +48,11 @@ def problems(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
     if e.options.log and e.policies.plan != (NONE,):
         say(("options", "log"), "the logs of programs beside each other are kept without a plan", "leave out log, or plan")
     for name, file in {**loaded.traces, **loaded.beside}.items():
-        if is_managed(file) or is_of_ranks(file):
-            kind = "a managed program" if is_managed(file) else "a program of many ranks"
-            say(("beside",), f"'{name}' is {kind}, which cannot share a GPU with others", "name the recorded trace of one GPU")
+        if is_of_ranks(file):
+            said = f"'{name}' is a program of many ranks, which cannot share a GPU with others"
+            say(("beside",), said, "name the recorded trace of one GPU")
+        if is_managed(file) and NONE in e.unified:
+            say(("beside",), f"'{name}' is a managed program, whose memory is the driver's", "write unified: driver")
     for i, text in enumerate(e.tenancy):
         shared = way(policy(text))
         if e.options.log and (shared.memory is not None or shared.fault):
@@ -71,4 +72,25 @@ def problems(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
                     limited(machine, limits)
             except GpusimError as error:
                 say(("tenancy", i), error.message, error.hint)
+    return found
+
+
+def _with_managed_memory(loaded: Loaded) -> list[Problem]:
+    """What cannot be where programs beside each other have managed memory."""
+    e, found = loaded.experiment, list[Problem]()
+    if e.options.log:
+        said = "logs of several processes with managed memory are not kept: the referee follows the pages of one"
+        found.append(loaded.document.problem(("options", "log"), said, "leave out log"))
+    for i, spec in enumerate(e.unified):
+        if spec != NONE and settings(spec, loaded.own).oracle:
+            said = f"{spec} reads the future of one program, and that of several depends on what it decides"
+            found.append(loaded.document.problem(("unified", i), said, "evict=lru, or evict=by_turn"))
+    for i, text in enumerate(e.tenancy):
+        shared = way(policy(text))
+        if shared.fault:
+            said = "a fatal fault beside other processes is simulated without managed memory"
+            found.append(loaded.document.problem(("tenancy", i), said, "unified: none"))
+        if any(terms.memory for terms in shared.terms(1)):
+            said = "a limit is of memory by cudaMalloc: managed pages of a process have none"
+            found.append(loaded.document.problem(("tenancy", i), said, "leave out memory, or unified"))
     return found

@@ -156,7 +156,7 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False, runs: Sequence
             contents["clocks"] = file_hash(clocks)
         beside = tuple(loaded.beside[name] for name in neighbours.names(spec.beside))
         if beside:
-            contents["beside"] = [file_hash(path) for path in beside]
+            contents["beside"] = [read(path).content_hash if is_managed(path) else file_hash(path) for path in beside]
         if loaded.kernel_times:
             contents["kernel_times"] = file_hash(loaded.kernel_times)
         key = run_key({**inputs, "unlimited": unlimited, "contents": contents})
@@ -178,8 +178,8 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False, runs: Sequence
     if e.bounds:
         for run in (run for run in grid if can[run.spec.trace].times):
             no_limit[run.key] = tuple(reference(free) for free in without_limit(run.spec, e.unified, e.policies.place))
-            if not can[run.spec.trace].accesses:
-                continue
+            if not can[run.spec.trace].accesses or (run.beside and run.spec.unified != NONE):
+                continue  # what several processes need next depends on what is decided for them
             oracle[run.key] = (run if _holds_all(run) else task(under_oracle(run.spec)),)
             if e.bounds == "search" and run.spec.unified == NONE:
                 searched[run.key] = (task(replace(run.spec, plan=SEARCH, log=False)),)

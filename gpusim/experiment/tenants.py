@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpusim.base.yaml.values import policy
+from gpusim.base.yaml.values import NONE, policy
+from gpusim.engine.pages.processes import Process, simulate_processes
+from gpusim.engine.pages.settings import settings
 from gpusim.engine.run.claims import claim_of
 from gpusim.engine.run.memory_turns import MemoryTurns
 from gpusim.engine.run.tenants import I64, Program, Together, capacities, limited, progress, simulate_tenants, with_fault
 from gpusim.experiment.spec import RunSpec
 from gpusim.machine import mig
 from gpusim.machine.profile import Profile
-from gpusim.machine.tenancy import EXCLUSIVE, MIG, SharingWay, Switch, way
+from gpusim.machine.tenancy import EXCLUSIVE, MIG, SharingWay, Switch, Tenancy, way
 from gpusim.policies.registry import SHIPPED, Registry
+from gpusim.programs.managed.steps import ManagedProgram
 from gpusim.results.result import Result
 from gpusim.trace.iterations import iterations
 from gpusim.trace.trace import OP, Trace
@@ -28,13 +31,13 @@ if TYPE_CHECKING:
 
 
 def on_one_gpu(
-    spec: RunSpec, gpu: Profile, works: Sequence[Callable[[Profile], Workload]], capacity: int | None,
+    spec: RunSpec, gpu: Profile, works: Sequence[Callable[[Profile], Workload | ManagedProgram]], capacity: int | None,
     own: Registry = SHIPPED, **choices: Any,
 ) -> Result:  # fmt: skip
     """The result of the first program beside the others, as `spec.tenancy` says they share the GPU.
 
     works     of each program, the first that of the run: its kernels' times on a machine
-    capacity  bytes of the first; None: its part
+    capacity  bytes of the first, of managed memory of all together; None: its part
     own       where a policy of kind tenants is
     choices   policies and so on, the same for all, as `simulate_tenants` takes them
 
@@ -45,34 +48,89 @@ def on_one_gpu(
     if shared.name == MIG:
         mig.arrange(gpu.name, [each.mig for each in terms])
     machines = [mig.instance(gpu, each.mig) if each.mig else gpu for each in terms]
-    room = _rooms(shared, gpu, machines)
-    room[0] = room[0] if capacity is None else capacity
+    run = _Runs(spec, own, choices)
+    room = run.rooms(shared, gpu, machines, capacity)
     programs = [
-        Program(work(machine), machine, bytes_, each.cap)
+        Process(work(machine), machine, bytes_, each.cap)
         for work, machine, bytes_, each in zip(works, machines, room, terms, strict=True)
     ]
-    choices.pop("active_thread_percentage", None)
-    exclusive = [Program(work(gpu), gpu, capacities(gpu, 1)[0]) for work in works]
-    alone = [simulate_tenants([one], None, **choices | {"log": False}) for one in exclusive]
+    exclusive = [Process(work(gpu), gpu, run.alone(gpu, capacity)) for work in works]
+    alone = [run([one], None, log=False) for one in exclusive]
     if shared.fault:
-        return _with_fault(programs, shared, switch_of(gpu), alone, **choices)
+        return _with_fault([_plain(one) for one in programs], shared, switch_of(gpu), alone, **run.choices)
     if shared.name == EXCLUSIVE:
-        each = [simulate_tenants([one], None, **choices) for one in programs]
+        each = [run([one], None) for one in programs]
         together = Together(tuple(one.results[0] for one in each), tuple(one.began[0] for one in each))
     else:
-        memory = _memory(shared, own, room, [one.work for one in programs], alone) if shared.memory is not None else None
-        together = simulate_tenants(programs, shared.tenancy(beside, switch_of(gpu)), memory, **choices)
-    lone = simulate_tenants(programs[:1], shared.tenancy(0, switch_of(gpu)), **choices | {"log": False})
-    done = together.results[0]
+        turns = run.turns(shared, room, programs, alone) if shared.memory is not None else None
+        together = run(programs, shared.tenancy(beside, switch_of(gpu)), turns)
+    lone = run(programs[:1], shared.tenancy(0, switch_of(gpu)), log=False)
+    done, first = together.results[0], programs[0].source
     if not all(one.results[0].finished for one in (*alone, lone)) or not all(one.finished for one in together.results):
         return _failed(done, together)
     rates = progress(together, [(one.began[0], int(one.results[0].metrics["makespan_ns"])) for one in alone])
-    kept = tuple(_kept(one, program.work.trace) for one, program in zip(together.results, programs, strict=True))
-    return replace(done, ranks=kept if choices.get("log") else (), metrics={
+    logs = choices.get("log")
+    kept = tuple(_kept(one, _plain(of).work.trace) for one, of in zip(together.results, programs, strict=True)) if logs else ()
+    return replace(done, ranks=kept, metrics={
         **done.metrics, **_metrics(rates, done, lone.results[0], together, len(works) if shared.name == EXCLUSIVE else 1),
-        **_steps(programs[0].work.trace, together.began[0], int(done.metrics["makespan_ns"])),
+        **(_steps(first.trace, together.began[0], int(done.metrics["makespan_ns"])) if isinstance(first, Workload) else {}),
         "unusable_bytes": _unusable(gpu, shared, machines),
     })  # fmt: skip
+
+
+class _Runs:
+    """How the programs of a run are simulated: with memory of their own, or with pages that the driver moves."""
+
+    def __init__(self, spec: RunSpec, own: Registry, choices: Mapping[str, Any]) -> None:
+        self.own, self.managed = own, spec.unified != NONE
+        self.choices = {name: value for name, value in choices.items() if name != "active_thread_percentage"}
+        if self.managed:
+            self.choices = {name: choices[name] for name in ("place", "share", "seed")}
+            self.choices["settings"] = settings(spec.unified, own)
+
+    def __call__(
+        self, programs: Sequence[Process], tenancy: Tenancy | None, turns: MemoryTurns | None = None, *, log: bool = True
+    ) -> Together:
+        if self.managed:
+            return simulate_processes(programs, tenancy, turns, **self.choices)
+        choices = self.choices if log else {**self.choices, "log": False}
+        return simulate_tenants([_plain(one) for one in programs], tenancy, turns, **choices)
+
+    def alone(self, gpu: Profile, capacity: int | None) -> int:
+        """Bytes of a program that has the GPU for itself."""
+        most = capacities(gpu, 1)[0]
+        return most if capacity is None or not self.managed else capacity
+
+    def rooms(self, shared: SharingWay, gpu: Profile, machines: Sequence[Profile], capacity: int | None) -> list[int]:
+        """Bytes that each program may have: of its own device, an equal part, or all that the contexts leave."""
+        if self.managed:
+            apart = shared.name in (EXCLUSIVE, MIG)
+            room = [capacities(one, 1)[0] if apart else sum(capacities(gpu, len(machines))) for one in machines]
+            if capacity is None:
+                return room
+            return [min(bytes_, capacity // len(room)) for bytes_ in room] if shared.name == MIG else [capacity] * len(room)
+        room = _rooms(shared, gpu, machines)
+        return room if capacity is None else [capacity, *room[1:]]
+
+    def turns(
+        self, shared: SharingWay, room: Sequence[int], programs: Sequence[Process], alone: Sequence[Together]
+    ) -> MemoryTurns:  # fmt: skip
+        """Each program claims the most that its allocator holds when it is alone; of managed memory the driver moves the pages.
+
+        Raises GpusimError where that does not fit.
+        """
+        chosen = self.own.get("tenants", shared.memory)
+        if self.managed:
+            return MemoryTurns(chosen, room[-1], [0] * len(programs))
+        held = [int(one.results[0].metrics["reserved_peak_bytes"]) for one in alone]
+        claims = [claim_of(_plain(one).work, min(most, peak)) for one, most, peak in zip(programs, room, held, strict=True)]
+        return MemoryTurns(chosen, room[-1], claims)
+
+
+def _plain(one: Process) -> Program:
+    """The same without managed memory."""
+    assert isinstance(one.source, Workload), "refused before"
+    return Program(one.source, one.profile, one.capacity, one.percentage)
 
 
 def _kept(result: Result, trace: Trace) -> Result:
@@ -104,15 +162,6 @@ def _rooms(shared: SharingWay, gpu: Profile, machines: Sequence[Profile]) -> lis
         return [capacities(machine, 1)[0] for machine in machines]
     limits = [terms.memory for terms in shared.terms(len(machines) - 1)]
     return limited(gpu, limits) if any(limits) else capacities(gpu, len(machines))
-
-
-def _memory(
-    shared: SharingWay, own: Registry, room: Sequence[int], works: Sequence[Workload], alone: Sequence[Together]
-) -> MemoryTurns:  # fmt: skip
-    """Each program claims the most that its allocator holds when it is alone.  Raises GpusimError where that does not fit."""
-    held = [int(one.results[0].metrics["reserved_peak_bytes"]) for one in alone]
-    claims = [claim_of(work, min(most, peak)) for work, most, peak in zip(works, room, held, strict=True)]
-    return MemoryTurns(own.get("tenants", shared.memory), room[-1], claims)
 
 
 def switch_of(gpu: Profile) -> Switch:

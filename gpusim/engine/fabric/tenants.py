@@ -180,6 +180,8 @@ def shed(fabric: Fabric, many: Processes, now: int) -> None:
         return
     if g.turn >= 0 and many.rows[g.turn].ended == 0:
         hand(many, g.turn, 0.0, now)
+        if g.turn != to and stands(many, g.turn):
+            return
     g.moving = LEAVES
     move(fabric, many, to, now)
 

@@ -40,8 +40,9 @@ def begin_copies(M: DriverState, g: int) -> None:
     start = max(gpu.copied, M.state[0].now + gpu.setting_up)
     if gpu.queued > 0.0 and gpu.begun == 0:
         gpu.begun, gpu.first_copy = 1, start
-    gpu.copied = start + gpu.queued
-    note_copies(M, g, start, gpu.copied)
+    if gpu.queued > 0.0 or gpu.setting_up > 0.0:
+        gpu.copied = start + gpu.queued
+    note_copies(M, g, start, start + gpu.queued)
     gpu.engaged += gpu.queued
     gpu.setting_up, gpu.queued = 0.0, 0.0
 

@@ -24,7 +24,13 @@ from gpusim.programs.managed.layout import Span
 from gpusim.programs.managed.pattern import ACCESS, AFFINE, GATHER, LANES, RANDOM, SHAPE
 from gpusim.programs.managed.steps import Kernel
 
-TIMES = [offset // 8 for kind, offset, *_ in (COUNT.fields or {}).values() if kind == np.float64]  # columns in ns
+
+def in_ns(record: np.dtype[Any]) -> list[int]:
+    """The columns of such a record that are times, where each has 64 bits."""
+    return [offset // 8 for kind, offset, *_ in (record.fields or {}).values() if kind == np.float64]
+
+
+TIMES = in_ns(COUNT)
 
 
 class Launched(NamedTuple):

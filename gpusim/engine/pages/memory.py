@@ -49,11 +49,11 @@ from gpusim.results.fault_picture import LAYERS
 from gpusim.results.page_log import LOG
 
 
-def resident_bytes(M: DriverState, processor: int) -> int:
-    """Bytes of the pages that are resident at a processor."""
+def resident_bytes(M: DriverState, processor: int, of: slice = slice(None)) -> int:
+    """Bytes of the pages that are resident at a processor, of these blocks."""
     blocks = len(M.blocks)
     first = (3 * processor + RESIDENT) * blocks
-    return int(np.bitwise_count(M.bits[first : first + blocks]).sum() * M.state[0]["page_bytes"])
+    return int(np.bitwise_count(M.bits[first : first + blocks][of]).sum() * M.state[0]["page_bytes"])
 
 
 def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Mapping[str, int], log: int) -> DriverState:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -62,6 +62,14 @@ def attach(simulation: Simulation, paged: Paged, *, stops: int = 0) -> None:
     )  # fmt: skip
 
 
+class Whole(Protocol):
+    """The program whose kernels are on islands."""
+
+    @property
+    def seen(self) -> Callable[[int], bool] | None:
+        """Called after each kernel that has ended, with its place among the steps; True when the program goes on."""
+
+
 class OnIslands:
     """The kernels of a managed program, each GPU an island; `kernels` are those of `steps`, by their place there."""
 
@@ -75,7 +83,7 @@ class OnIslands:
         """
         self.memory, self.seen = M, seen
         self.gpus = sorted({step.gpu for step in steps if on_stream(step)})
-        self.runs = [_OnIsland(self, M, platform, steps, spans, gpu) for gpu in self.gpus]
+        self.runs = [OnIsland(self, M, platform, steps, spans, gpu) for gpu in self.gpus]
         simulations = [run.simulation for run in self.runs]
         if between is None or len(self.gpus) < 2:
             self.islands = SideBySide(simulations, lookahead=0)
@@ -102,24 +110,27 @@ class OnIslands:
         return self.of[place].result(place)
 
 
-class _OnIsland:
+class OnIsland:
     """One GPU's kernels.  Between two that have a step of the host between them lies the end of a chunk."""
 
     steps = True
 
     def __init__(
-        self, whole: OnIslands, M: DriverState, platform: Platform, steps: Sequence[Any], spans: Mapping[str, Span], gpu: int
+        self, whole: Whole, M: DriverState, platform: Platform, steps: Sequence[Any], spans: Mapping[str, Span], gpu: int,
+        percentage: int = 100, **seat: Any,
     ) -> None:  # fmt: skip
+        """percentage: of the multiprocessors, what its kernels may use.  seat: among other processes, as `Paged` takes it."""
         self.whole, self.gpu = whole, gpu
         self.places = [i for i, step in enumerate(steps) if on_stream(step) and step.gpu == gpu]
         kernels = [_as_kernel(steps[i]) for i in self.places]
         self.operator = {place: o for o, place in enumerate(self.places)}
         numbers = {stream: q for q, stream in enumerate(sorted({kernel.stream for kernel in kernels}))}
         streams = np.array([numbers[kernel.stream] for kernel in kernels])
-        self.paged = Paged(M, platform, launched([[kernel] for kernel in kernels], spans, platform, M), streams, gpu=gpu,
-                           sent=[_act(steps[i], spans, platform) for i in self.places])  # fmt: skip
+        each = launched([[kernel] for kernel in kernels], spans, platform, M)
+        sent = [_act(steps[i], spans, platform) for i in self.places]
+        self.paged = Paged(M, platform, each, streams, gpu=gpu, sent=sent, **seat)
         self.events = _events(steps, self.places)  # of each kernel where it stands among the instructions
-        self.simulation = _simulation(kernels, streams, self.events, platform, spans)
+        self.simulation = _simulation(kernels, streams, self.events, platform, spans, percentage)
         self.simulation.paging = self
         attach(self.simulation, self.paged, stops=whole.seen is not None)
         self.begins, self.reported = False, np.zeros(len(kernels), bool)
@@ -129,9 +140,16 @@ class _OnIsland:
         mine = [self.events[self.operator[place]] for place in range(first, outer) if place in self.operator]
         self.begins = bool(mine)
         if mine:
-            host = self.simulation.island.hosts[0]
-            host["pc"], host["end"], host["more"], host["time"], host["state"] = mine[0], mine[-1] + 2, 1, at, state.RUNNING
-            self.simulation.reason = state.REACHED
+            self._issue(mine[0], mine[-1] + 2, at)
+
+    def pause(self, at: int) -> None:
+        """Nothing comes next, until this time."""
+        self._issue(self.events[-1] + 1, self.events[-1] + 2, at)
+
+    def _issue(self, first: int, outer: int, at: int) -> None:
+        host = self.simulation.island.hosts[0]
+        host["pc"], host["end"], host["more"], host["time"], host["state"] = first, outer, 1, at, state.RUNNING
+        self.simulation.reason = state.REACHED
 
     def seen(self) -> bool:
         """Kernels have ended."""
@@ -143,6 +161,12 @@ class _OnIsland:
                 if not self.whole.seen(self.places[o]):
                     return False
         return not pager[0]["failed"]
+
+    def next_chunk(self) -> bool:
+        return False
+
+    def left(self) -> None:
+        return
 
     def result(self, place: int) -> tuple[float, float, float, Any]:
         """(start, end, for how long it stood, COUNT[P]) of the kernel there."""
@@ -173,8 +197,9 @@ def _events(steps: Sequence[Any], places: Sequence[int]) -> list[int]:
 
 
 def _simulation(
-    kernels: Sequence[Kernel], streams: Any, events: Sequence[int], platform: Platform, spans: Mapping[str, Span]
-) -> Simulation:
+    kernels: Sequence[Kernel], streams: Any, events: Sequence[int], platform: Platform, spans: Mapping[str, Span],
+    percentage: int,
+) -> Simulation:  # fmt: skip
     """The kernels as a program of the island: their host takes no time, and memory has room for all."""
     count, rows = events[-1] + 2, np.array(events)
     kind, arg, stream = np.full(count, SYNC), np.full(count, -1), np.zeros(count, np.int64)
@@ -189,15 +214,16 @@ def _simulation(
     )  # fmt: skip
     chosen = {kind: registry.get(kind, name) for kind, name in CHOSEN.items()}
     work = workload.build(trace, duration)
-    return Simulation(work, _machine(platform), **chosen, seed=0, record=False, shared=_shared(kernels, duration, platform))
+    shared = _shared(kernels, duration, platform, percentage)
+    return Simulation(work, _machine(platform), **chosen, seed=0, record=False, shared=shared)
 
 
 CHOSEN = {"place": "pytorch", "evict": "none", "prefetch": "none", "defrag": "none"}
 
 
-def _shared(kernels: Sequence[Kernel], duration: Any, platform: Platform) -> tables.Shared:
+def _shared(kernels: Sequence[Kernel], duration: Any, platform: Platform, percentage: int) -> tables.Shared:
     """What kernels need of the GPU: the SMs that hold their thread blocks, and its memory as far as they move bytes."""
-    sms = np.zeros((2, len(kernels)), np.int32)
+    sms, limit = np.zeros((2, len(kernels)), np.int32), -(-percentage * platform.sms // 100)
     for o, kernel in enumerate(kernels):
         warps_of(kernel, platform)  # raises where none fits
         resident = resident_blocks(kernel, platform)
@@ -206,7 +232,7 @@ def _shared(kernels: Sequence[Kernel], duration: Any, platform: Platform) -> tab
     rate = platform.hbm / 1e9
     moved = np.array([moved_bytes(kernel.accesses, kernel) for kernel in kernels], float)
     need = np.minimum(np.divide(moved, duration, out=np.zeros(len(kernels)), where=duration > 0), rate)
-    return tables.Shared((SMS, MEMORY), 100, KernelNeeds(sms, need, platform.sms, rate))
+    return tables.Shared((SMS, MEMORY), percentage, KernelNeeds(sms, need, limit, rate))
 
 
 def _machine(platform: Platform) -> Machine:

@@ -8,7 +8,7 @@ its pages first and goes on then.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from gpusim.engine.pages.simulate import StepResult, begin, host_is_full, pages,
 from gpusim.engine.pages.timeline import Timeline
 from gpusim.engine.run.simulate import Prepared, Simulation
 from gpusim.machine.platforms import Platform
-from gpusim.programs.managed.layout import lay_out
+from gpusim.programs.managed.layout import Span, lay_out
 from gpusim.programs.managed.steps import Discard, Free, Kernel, ManagedProgram, Prefetch, Start
 from gpusim.trace.trace import KERNEL, OP
 from gpusim.trace.workload import Workload
@@ -50,6 +50,7 @@ class _Watched:
     def __init__(self, M: DriverState, prepared: Prepared, timeline: Timeline, platform: Platform) -> None:
         self.memory, self.prepared, self.timeline, self.platform = M, prepared, timeline, platform
         self.ended, self.full = 0, ""
+        self.leaves: Callable[[], None] = lambda: None
 
     def seen(self) -> bool:
         pager = self.prepared.simulation.island.pager
@@ -62,48 +63,85 @@ class _Watched:
         self.full = host_is_full(self.memory, self.platform)
         return not self.full
 
+    def next_chunk(self) -> bool:
+        return True
+
+    def left(self) -> None:
+        self.leaves()
+
+
+class RecordedRun:
+    """A trace on an island with its tensors in managed memory.  prepared: the run of the island, which has not begun."""
+
+    def __init__(
+        self, prepared: Prepared, work: Workload, program: ManagedProgram, platform: Platform, M: DriverState,
+        timeline: Timeline, spans: Mapping[str, Span],
+    ) -> None:  # fmt: skip
+        self.prepared, self.work, self.program, self.platform = prepared, work, program, platform
+        self.memory, self.timeline, self.spans = M, timeline, dict(spans)
+        self.first = next((i for i, step in enumerate(program.steps) if isinstance(step, Kernel)), len(program.steps))
+
+    def set_up(self, told: list[str]) -> tuple[Any, int]:
+        """What comes before the first kernel, ahead of the clock: (the picture, events of the log) before `start`."""
+        M, earlier, logged = self.memory, np.zeros(self.memory.raster.shape[:2], np.int64), 0
+        for step in self.program.steps[: self.first]:
+            if isinstance(step, Start):
+                earlier, logged = begin(M), int(M.state["logged"][0])
+            else:
+                run(M, step, self.spans, self.platform, told)
+        return earlier, logged
+
+    def attach(self, **seat: Any) -> Paged:
+        """The island's kernels touch its pages from now on.  seat: among other processes on the GPU, as `Paged` takes it."""
+        work, M, simulation = self.work, self.memory, self.prepared.simulation
+        operators, acts = _operators(self.program, self.first, work.trace.ops, self.spans, self.platform)
+        tables = launched(operators, self.spans, self.platform, M)
+        _own_time(tables, operators, work)
+        streams = work.trace.stream[work.trace.kind == OP].astype(np.int64)
+        self.paged = Paged(M, self.platform, tables, streams, acts=acts, **seat)
+        attach(simulation, self.paged, stops=self.timeline.every)
+        _widen(simulation, self.platform)
+        simulation.paging = self.watched = _Watched(M, self.prepared, self.timeline, self.platform)
+        return self.paged
+
+    def found(self, earlier: Any, logged: int) -> Replayed:
+        """What has become of it, once it has stopped for good."""
+        found, simulation = Replayed([], earlier, 0.0, logged), self.prepared.simulation
+        island, trace = simulation.island, self.work.trace
+        for op in range(trace.ops):
+            if island.began[op] < state.NEVER:
+                name, end = trace.op_names[trace.op[op]], min(int(island.ended[op]), simulation.now)
+                began, stalled = float(island.began[op]), float(island.stalled[op])
+                found.steps.append(StepResult(name, began, float(end), self.paged.of(op), 1, stalled))
+        if simulation.reason == state.PAGED:
+            full = self.watched.full
+            name = found.steps[-1].name if found.steps else self.program.name
+            found.reason = f"{name}: {full or 'GPU memory is full and may not be evicted'}"
+            found.where = "host" if full else "device"
+        return found
+
+
+def clock_begins(M: DriverState) -> None:
+    """What was done so far came before the time of the run."""
+    before = M.log[: min(int(M.state["logged"][0]), len(M.log))]
+    for name in ("time", "since", "until"):
+        before[name] -= M.state["now"][0]
+    M.state["now"] = M.state["raster_from"] = 0.0
+    M.gpus["copied"] = 0.0
+
 
 def replay(
     prepared: Prepared, work: Workload, program: ManagedProgram, platform: Platform, M: DriverState, timeline: Timeline,
     told: list[str],
 ) -> Replayed:  # fmt: skip
-    """Run the trace with its tensors in managed memory.  prepared: the run of the island, which has not begun."""
-    spans = lay_out(program.arrays)
-    first = next((i for i, step in enumerate(program.steps) if isinstance(step, Kernel)), len(program.steps))
-    earlier, logged = np.zeros(M.raster.shape[:2], np.int64), 0
-    for step in program.steps[:first]:
-        if isinstance(step, Start):
-            earlier, logged = begin(M), int(M.state["logged"][0])
-        else:
-            run(M, step, dict(spans), platform, told)
-    before = M.log[: min(int(M.state["logged"][0]), len(M.log))]
-    for name in ("time", "since", "until"):
-        before[name] -= M.state["now"][0]  # the clock of the run begins here
-    M.state["now"] = M.state["raster_from"] = 0.0
-    M.gpus["copied"] = 0.0
+    """Run the trace with its tensors in managed memory, alone.  prepared: the run of the island, which has not begun."""
+    one = RecordedRun(prepared, work, program, platform, M, timeline, lay_out(program.arrays))
+    before = one.set_up(told)
+    clock_begins(M)
     timeline.watch(M, 0)
-    operators, acts = _operators(program, first, work.trace.ops, spans, platform)
-    tables = launched(operators, spans, platform, M)
-    _own_time(tables, operators, work)
-    streams = work.trace.stream[work.trace.kind == OP].astype(np.int64)
-    paged = Paged(M, platform, tables, streams, acts=acts)
-    simulation = prepared.simulation
-    attach(simulation, paged, stops=timeline.every)
-    _widen(simulation, platform)
-    simulation.paging = watched = _Watched(M, prepared, timeline, platform)
-    simulation.advance(state.NEVER)
-    found = Replayed([], earlier, 0.0, logged)
-    island, names = simulation.island, work.trace.op_names
-    for op in range(work.trace.ops):
-        if island.began[op] < state.NEVER:
-            name, end = names[work.trace.op[op]], min(int(island.ended[op]), simulation.now)
-            began, stalled = float(island.began[op]), float(island.stalled[op])
-            found.steps.append(StepResult(name, began, float(end), paged.of(op), 1, stalled))
-    if simulation.reason == state.PAGED:
-        name = found.steps[-1].name if found.steps else program.name
-        found.reason = f"{name}: {watched.full or 'GPU memory is full and may not be evicted'}"
-        found.where = "host" if watched.full else "device"
-    return found
+    one.attach()
+    prepared.simulation.advance(state.NEVER)
+    return one.found(*before)
 
 
 def _widen(simulation: Simulation, platform: Platform) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from gpusim.engine.pages import account, device_memory, page_tables, raster, recorded, step_columns, victims
@@ -21,7 +22,7 @@ from gpusim.machine.driver_parameters import BLOCK_BYTES
 from gpusim.machine.platforms import Platform
 from gpusim.machine.profile import Profile
 from gpusim.programs.managed.layout import lay_out
-from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Start, Wait
+from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Start, Wait, on_stream
 from gpusim.results.page_log import BEFORE
 from gpusim.results.result import FINISHED, HOST_OOM, OOM, Result
 from gpusim.trace.trace import HOST_WORK, MOVES, OP
@@ -63,16 +64,29 @@ def simulate_unified(
         how = {"place": place, "share": share, "active_thread_percentage": active_thread_percentage, "seed": seed}
         return _of_recorded(source, profile, program, platform, settings, available, options, how)
     timeline = Timeline(len(program.steps))
-    gpus = max((step.gpu for step in program.steps if isinstance(step, Kernel)), default=1)
+    gpus = max((step.gpu for step in program.steps if on_stream(step)), default=1)
     ran = simulate_uvm(
         program.arrays, program.steps, platform, settings.parameters, gpus=gpus, watch=timeline.watch, **options
     )
-    numbers = metrics(program, ran) | _peaks(timeline)
-    kept = None
-    if log:
-        kept = {name: ran.log[name].copy() for name in ran.log.dtype.names} | _steps(program, ran, numbers)
-    said = _spec(source, profile, program, ran, settings, available, seed, log)
-    return _result(said, ran, numbers, kept, timeline, together=False)
+    return of_managed(Ran(source, profile, program, ran, settings, available, seed, timeline), log=log)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A run that is over, and what its result says of it.
+
+    program    as it ran: what `source` became, with the advice of `settings`
+    available  bytes of GPU memory for managed pages
+    """
+
+    source: Workload | ManagedProgram
+    profile: Profile
+    program: ManagedProgram
+    found: UvmResult
+    settings: DriverSettings
+    available: int
+    seed: int
+    timeline: Timeline
 
 
 def _of_recorded(
@@ -88,21 +102,37 @@ def _of_recorded(
     M, told = memory(program.arrays, program.steps, platform, settings.parameters, **options)
     timeline = Timeline(work.trace.ops)
     found = recorded.replay(prepared, work, program, platform, M, timeline, told)
-    simulation, events = prepared.simulation, int(M.state["logged"][0])
+    events = int(M.state["logged"][0])
     ran = UvmResult(
         platform, found.steps, M.counts, lay_out(program.arrays), M.ranges, M.sizes, raster.of(M, found.earlier),
         M.log[:events], events, told, page_tables.entries(M), found.reason, found.began, found.logged_before, found.where,
     )  # fmt: skip
+    done = Ran(work, profile, program, ran, settings, available, how["seed"], timeline)
+    return of_recorded(done, work, prepared.simulation, log=bool(options["log"]))
+
+
+def of_managed(done: Ran, *, log: bool = False) -> Result:
+    """The result of a managed program."""
+    program, ran = done.program, done.found
+    numbers = metrics(program, ran) | _peaks(done.timeline)
+    kept = None
+    if log:
+        kept = {name: ran.log[name].copy() for name in ran.log.dtype.names} | _steps(program, ran, numbers)
+    return _result(_spec(done, log), ran, numbers, kept, done.timeline, together=False)
+
+
+def of_recorded(done: Ran, work: Workload, simulation: Simulation, *, log: bool = False) -> Result:
+    """The result of a recorded program, which was a run of the island."""
+    ran = done.found
     pairs = list(zip(_kernels_of(work), ran.steps, strict=False))
-    numbers = metrics(program, ran, known(work)) | _of_island(simulation, pairs) | _peaks(timeline)
+    numbers = metrics(done.program, ran, known(work)) | _of_island(simulation, pairs) | _peaks(done.timeline)
     numbers["stall_ns"] = sum(ns for name, ns in numbers.items() if name.startswith("stall_") and name != "stall_ns")
     kept = None
-    if options["log"]:
+    if log:
         waited = step_columns.waits(pairs) | step_columns.before(simulation.log(), work.trace.ops)
         kept = {name: ran.log[name].copy() for name in ran.log.dtype.names}
         kept |= step_columns.columns(pairs, ran.began, waited, numbers)
-    said = _spec(work, profile, program, ran, settings, available, how["seed"], bool(options["log"]))
-    return _result(said, ran, numbers, kept, timeline, together=True)
+    return _result(_spec(done, log), ran, numbers, kept, done.timeline, together=True)
 
 
 def _kernels_of(work: Workload) -> list[Kernel]:
@@ -127,23 +157,21 @@ def _of_island(simulation: Simulation, pairs: Sequence[tuple[Kernel, StepResult]
     return {name: mine[name] for name in names if name in mine} | {f"stall_{c}_ns": max(ns, 0) for c, ns in waited.items()}
 
 
-def _spec(
-    source: Workload | ManagedProgram, profile: Profile, program: ManagedProgram, ran: UvmResult, settings: DriverSettings,
-    available: int, seed: int, log: bool,
-) -> dict[str, Any]:  # fmt: skip
-    rates = {"h2d": ran.platform.link.in_rate, "d2h": ran.platform.link.out_rate}
+def _spec(done: Ran, log: bool) -> dict[str, Any]:
+    source, profile, ran, link = done.source, done.profile, done.found, done.found.platform.link
+    rates = {"h2d": link.in_rate, "d2h": link.out_rate}
     return {
-        "trace": program.name,
+        "trace": done.program.name,
         "trace_hash": source.trace.content_hash if isinstance(source, Workload) else source.content_hash,
         "profile": profile.name,
-        "oracles": ["unified"] if settings.oracle else [],
-        "capacity": available,
+        "oracles": ["unified"] if done.settings.oracle else [],
+        "capacity": done.available,
         "host_capacity": int(profile.host.capacity.value),
         "footprint": footprint(source),
-        "seed": seed,
+        "seed": done.seed,
         "rates": {**rates, "both": sum(rates.values())},
         "told": ran.told,
-        **({"paging": _for_referee(program, ran, settings.evict)} if log else {}),
+        **({"paging": _for_referee(done.program, ran, done.settings.evict)} if log else {}),
     }
 
 

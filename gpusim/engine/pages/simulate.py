@@ -15,7 +15,7 @@ from gpusim.engine.pages import device_memory, host, page_tables, prefetchers, r
 from gpusim.engine.pages.driver_tables import COUNT, CPU, DriverState
 from gpusim.engine.pages.foresight import foresee, make_room, sorted_runs
 from gpusim.engine.pages.hints import advise
-from gpusim.engine.pages.launches import TIMES, Paged, find, launched, pages
+from gpusim.engine.pages.launches import TIMES, Paged, find, in_ns, launched, pages
 from gpusim.engine.pages.memory import build, resident_bytes
 from gpusim.engine.pages.on_island import OnIslands
 from gpusim.engine.pages.server import run_alone
@@ -340,7 +340,18 @@ def launch(M: DriverState, kernel: Kernel, spans: Mapping[str, Span], platform: 
 
 def minus(after: Any, before: Any) -> Any:
     """The difference of two tables of counters, every column of which is 64 bits wide."""
-    a, b = (x.view(np.int64).reshape(len(x), -1) for x in (after, before))
-    out = a - b
-    out.view(np.float64)[:, TIMES] = a.view(np.float64)[:, TIMES] - b.view(np.float64)[:, TIMES]
+    a, b = (np.ascontiguousarray(x).view(np.ndarray).view(np.int64).reshape(len(x), -1) for x in (after, before))
+    out, ns = a - b, in_ns(after.dtype)
+    out.view(np.float64)[:, ns] = a.view(np.float64)[:, ns] - b.view(np.float64)[:, ns]
+    return out.view(after.dtype)[:, 0]
+
+
+def plus(each: Sequence[Any], rows: int) -> Any:
+    """COUNT[rows]: the sum of tables of counters."""
+    out = np.zeros((rows, COUNT.itemsize // 8), np.int64)
+    for one in each:
+        whole = np.ascontiguousarray(one).view(np.ndarray).view(np.int64).reshape(rows, -1)
+        ns = out.view(np.float64)[:, TIMES] + whole.view(np.float64)[:, TIMES]
+        out += whole
+        out.view(np.float64)[:, TIMES] = ns
     return out.view(COUNT)[:, 0]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpusim.engine.pages.simulate import StepResult, occupied
-from gpusim.programs.managed.steps import HostTouch, Kernel, Prefetch, Step
+from gpusim.programs.managed.steps import HostTouch, Kernel, Prefetch, Step, on_stream
 from gpusim.results.log import ISSUE, STALL
 from gpusim.results.log import STALLS as CAUSES
 from gpusim.results.page_log import BEFORE, HOST_TOUCH, KERNEL, NAMES, OTHER, STALLS
@@ -85,8 +85,8 @@ def columns(pairs: Pairs, began: float, waited: Mapping[str, Any], stalls: Mappi
     out = {
         "step_kind": np.array(kinds, np.int64), "step_name": np.array(of, np.int64), NAMES: names,
         "step_op": np.array([s.operator if isinstance(s, Kernel) else -1 for s, _ in pairs], np.int64),
-        "step_gpu": np.array([s.gpu if isinstance(s, Kernel) else 0 for s, _ in pairs], np.int64),
-        "step_stream": np.array([s.stream if isinstance(s, Kernel) else 0 for s, _ in pairs], np.int64),
+        "step_gpu": np.array([s.gpu if on_stream(s) else 0 for s, _ in pairs], np.int64),
+        "step_stream": np.array([s.stream if on_stream(s) else 0 for s, _ in pairs], np.int64),
         "step_start": np.array([round(r.start - began) for _, r in pairs], np.int64),
         "step_end": np.array([round(r.end - began) for _, r in pairs], np.int64),
     }  # fmt: skip

@@ -67,6 +67,9 @@ class Coupled(SideBySide):
         return reason, which
 
     def _left(self, which: int) -> None:
+        paging = self.simulations[which].paging
+        if paging is not None:
+            paging.left()
         if self.between.lenders:
             lent.close(self.simulations[which])
 

@@ -50,6 +50,14 @@ class ManagedMemory(Protocol):
     steps: bool
     """What the host does between kernels is done in Python: the run stops at the end of each chunk."""
 
+    def next_chunk(self) -> bool:
+        """The host has come to such a step; True when the run goes on behind it."""
+        ...
+
+    def left(self) -> None:
+        """The run has stopped for good."""
+        ...
+
     def seen(self) -> bool:
         """Operators have ended that are to be seen, or memory is full; True when the run goes on."""
         ...
@@ -143,7 +151,7 @@ class Simulation:
         elif self.reason == state.PAGED and self.paging is not None:
             return self.paging.seen()
         elif self.reason == state.NEXT_CHUNK and self.paging is not None and self.paging.steps:
-            return False
+            return self.paging.next_chunk()
         elif self.reason == state.NEXT_CHUNK:
             self._done += tables.CHUNK
             self.program = self.program._replace(instructions=tables.chunk(self.work, self._done))

@@ -14,7 +14,7 @@ from gpusim.base.units import show_bytes
 from gpusim.engine import state
 from gpusim.engine.run.coupled import Coupled
 from gpusim.engine.run.memory_turns import MemoryTurns
-from gpusim.engine.run.simulate import Prepared, prepared
+from gpusim.engine.run.simulate import Prepared, Simulation, prepared
 from gpusim.machine.profile import Profile
 from gpusim.machine.tenancy import MPS, Tenancy
 from gpusim.machine.topology.connections import Connections
@@ -102,7 +102,7 @@ def simulate_tenants(
     Raises GpusimError for a program that meets others, since its ranks would have to be on other GPUs.
     """
     runs = _prepared(programs, **choices)
-    between = Connections(tenancy=tenancy) if tenancy is not None else _one_link(runs)
+    between = Connections(tenancy=tenancy) if tenancy is not None else one_link([run.simulation for run in runs])
     coupled = Coupled([run.simulation for run in runs], between, memory)
     coupled.advance(state.NEVER)
     gpu = coupled.fabric.gpu[0]
@@ -121,7 +121,7 @@ def with_fault(
     Nothing is lost of those that have ended before.  Raises GpusimError where the second has.
     """
     runs = _prepared(programs, **choices)
-    between = Connections(tenancy=tenancy) if tenancy is not None else _one_link(runs)
+    between = Connections(tenancy=tenancy) if tenancy is not None else one_link([run.simulation for run in runs])
     coupled = Coupled([run.simulation for run in runs], between)
     coupled.advance(at)
     if runs[1].simulation.reason == state.FINISHED:
@@ -159,11 +159,12 @@ def _prepared(programs: Sequence[Program], **choices: Any) -> list[Prepared]:
     ]  # fmt: skip
 
 
-def _one_link(runs: Sequence[Prepared]) -> Connections:
+def one_link(simulations: Sequence[Simulation]) -> Connections:
     """Slices of a GPU reach the host over one link."""
     names = ("h2d", "d2h", "both")
-    rates = dict(zip(names, (getattr(runs[0].simulation.machine, name) for name in names), strict=True))
-    return Connections({f"gpu {name}": rate for name, rate in rates.items()}, [{n: (f"gpu {n}",) for n in names} for _ in runs])
+    rates = dict(zip(names, (getattr(simulations[0].machine, name) for name in names), strict=True))
+    mine = {name: (f"gpu {name}",) for name in names}
+    return Connections({f"gpu {name}": rate for name, rate in rates.items()}, [mine for _ in simulations])
 
 
 def progress(together: Together, alone: Sequence[tuple[I64, int]]) -> tuple[float, ...]:

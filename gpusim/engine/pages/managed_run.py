@@ -1,0 +1,163 @@
+"""A managed program beside other processes on its GPU: what its host does between kernels goes on one clock with them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from gpusim.engine.clock.links import SAME_INSTANT
+from gpusim.engine.pages.driver_tables import DriverState
+from gpusim.engine.pages.on_island import OnIsland
+from gpusim.engine.pages.simulate import StepResult, host_is_full, minus, plus, run, title
+from gpusim.engine.pages.timeline import Timeline
+from gpusim.engine.state import NEVER
+from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError
+from gpusim.machine.platforms import Platform
+from gpusim.programs.managed.layout import Span
+from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Start, Wait, on_stream
+
+MOST_PARTS = 1024  # of one step of the host
+
+
+class ManagedRun:
+    """The program of one process; its kernels are on an island, which has not begun.
+
+    began   ns: when it came to its `start`; ended: when it was over
+    """
+
+    steps = True
+
+    def __init__(
+        self, M: DriverState, platform: Platform, program: ManagedProgram, spans: Mapping[str, Span], timeline: Timeline,
+        told: list[str], percentage: int, **seat: Any,
+    ) -> None:  # fmt: skip
+        """percentage: of the multiprocessors, what its kernels may use.  seat: as `Paged` takes it.  Raises UvmError."""
+        kernels = [step for step in program.steps if on_stream(step)]
+        if not kernels or any(kernel.gpu != 1 for kernel in kernels):
+            said = f"{program.name} runs kernels on several GPUs" if kernels else f"{program.name} runs no kernel"
+            raise UvmError(f"{said}: it cannot share one with other processes", hint="a program with kernels on one GPU")
+        self.memory, self.platform, self.program, self.timeline, self.told = M, platform, program, timeline, told
+        self.spans = dict(spans)
+        self.kernels = OnIsland(self, M, platform, program.steps, spans, 1, percentage, **seat)
+        self.simulation, self.paged = self.kernels.simulation, self.kernels.paged
+        self.simulation.paging = self
+        self.at, self.began, self.ended, self.started = 0, 0, 0, -1
+        self.reason, self.where = "", "device"
+        self.leaves: Callable[[], None] = lambda: None
+        self._hosts: dict[int, StepResult] = {}
+        self._done, self._exact = 0, 0.0
+        self._parts: list[Any] = []
+
+    def begin(self) -> None:
+        """The clock begins: the host does what it does before the first kernel."""
+        self.starts()
+        self._go_on(0)
+
+    def seen(self, place: int = -1) -> bool:
+        """Kernels have ended; of the island: the one at this place of the program."""
+        if place < 0:
+            return self.kernels.seen()
+        self.memory.state["now"] = self.simulation.now
+        self._watch()
+        self._is_full(place)
+        return not self.reason
+
+    def next_chunk(self) -> bool:
+        return self._go_on(int(self.simulation.island.hosts[0]["time"]))
+
+    def left(self) -> None:
+        if not self.ended:  # it has run out of memory
+            self.ended = self.simulation.now
+        self.leaves()
+
+    def results(self) -> list[StepResult]:
+        """Its steps behind `start`."""
+        found = []
+        for place, step in enumerate(self.program.steps):
+            if place <= self.started:
+                continue
+            if on_stream(step):
+                start, end, stalled, counts = self.kernels.result(place)
+                if start < NEVER:
+                    if isinstance(step, Kernel) and not step.accesses:
+                        counts["busy"][1] = step.ns or 0.0
+                    found.append(StepResult(title(step), start, min(end, float(self.simulation.now)), counts, 1, stalled))
+                if start == NEVER or (end == NEVER and not self.reason):
+                    self.reason = self.reason or f"{title(step)}: GPU memory is full and may not be evicted"
+            elif place in self._hosts:
+                found.append(self._hosts[place])
+        return found
+
+    def _go_on(self, now: int) -> bool:
+        """The host goes on now: all kernels up to its next step, or that; True when there is any."""
+        steps = self.program.steps
+        while self.at < len(steps) and not self.reason:
+            step = steps[self.at]
+            if on_stream(step):
+                first = self.at
+                while self.at < len(steps) and on_stream(steps[self.at]):
+                    self.at += 1
+                self.kernels.until(first, self.at, now)
+                return True
+            if isinstance(step, Start):
+                self.began, self.started = now, self.at
+                self.starts()
+            elif not isinstance(step, Wait):
+                self._parts = self._parts or list(reversed(in_parts(step, self.spans)))
+                after = self._host(self._parts.pop(), now)
+                if not self._parts:
+                    self.at += 1
+                if after > now:
+                    self.kernels.pause(after)
+                    return True
+                continue
+            self.at += 1
+        self.ended = now
+        return False
+
+    def starts(self) -> None:
+        """From here on the run is timed and counted."""
+        self.earlier = self.memory.ranges.copy()
+        self._done = 0
+        self._watch()
+
+    def _host(self, step: Any, now: int) -> int:
+        """A step of the host, or a part of it, begins now: when it is over."""
+        M = self.memory
+        M.state["now"] = self._exact if self._exact <= now < self._exact + 1.0 else now
+        before = M.counts.copy()
+        failed = run(M, step, self.spans, self.platform, self.told)
+        self._exact = float(M.state["now"][0])
+        after = math.ceil(self._exact - SAME_INSTANT)
+        found = self._hosts.get(self.at, StepResult(title(step), float(now), 0.0, np.zeros_like(before)))
+        counts = plus([found.counts, minus(M.counts, before)], len(before))
+        self._hosts[self.at] = StepResult(found.name, found.start, float(after), counts)
+        if failed:
+            self.reason = f"{title(step)}: GPU memory is full and may not be evicted"
+        self._is_full(self.at)
+        self._watch()
+        return after
+
+    def _watch(self) -> None:
+        self.timeline.watch(self.memory, self._done)
+        self._done += 1
+
+    def _is_full(self, place: int) -> None:
+        if full := host_is_full(self.memory, self.platform):
+            self.reason, self.where = f"{title(self.program.steps[place])}: {full}", "host"
+
+
+def in_parts(step: Any, spans: Mapping[str, Span]) -> list[Any]:
+    """A step of the host one after the other: the CPU's touches a block at a time, as others go on meanwhile."""
+    if not isinstance(step, HostTouch):
+        return [step]
+    span = spans[step.array]
+    first, outer = span.first + step.first, span.first + (span.bytes if step.count is None else step.first + step.count)
+    each = max(BLOCK_BYTES, -(-(outer - first) // (MOST_PARTS * BLOCK_BYTES)) * BLOCK_BYTES)
+    ends = [first, *range((first // BLOCK_BYTES) * BLOCK_BYTES + each, outer, each), outer]
+    return [replace(step, first=a - span.first, count=b - a) for a, b in pairwise(ends)]
