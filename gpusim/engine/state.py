@@ -185,15 +185,20 @@ LINK = record([("rate", f8), ("left", f8), ("users", i8)])
 FLOW = record(
     [("process", i8), ("activity", i8), ("way", i8), ("passes", i8), ("remaining", f8), ("cap", f8), ("rate", f8),
      ("fixed", i8),
-     ("route", i8), ("route_end", i8)]  # the links that it shares now: of its way, and the memory where that is tight
+     ("route", i8), ("route_end", i8),  # the links that it shares now: of its way, and the memory where that is tight
+     ("kept", i8)]         # 1 + its row of `traffic`, 0: it has none
 )  # fmt: skip
 # What flows, and when the next of it ends: `time` is that up to which all have run, ns after `base`.
 FLUID = record(
     [("time", f8), ("base", i8), ("tick", i8), ("flows", i8),
      ("reshare", i8),      # the set of flows has changed
      ("calls", i8),        # a lender's host waits: there is something to do about it
-     ("arrivals", i8)]     # rows of `arrived`
+     ("arrivals", i8),     # rows of `arrived`
+     ("kept", i8)]         # flows so far, of which `traffic` has the first
 )  # fmt: skip
+# All that has flowed, where a log of that is kept: what for, so many bytes at this rate at most, and what was left of it.
+TRAFFIC = record([("begin", i8), ("end", i8), ("process", i8), ("way", i8), ("passes", i8),
+                  ("size", f8), ("cap", f8), ("left", f8)])  # fmt: skip
 # An activity that has started and goes on when others have, too: see `engine.fabric`.
 ARRIVAL = record([("process", i8), ("activity", i8)])
 
@@ -390,6 +395,7 @@ class Island(NamedTuple):
     link: Annotated[Any, LINK, "links"]
     route: Annotated[Any, i8, "links of all ways"]  # of each way: WAY.route .. route_end
     flow: Annotated[Any, FLOW, "flows"]    # streams and slots of copy engines
+    traffic: Annotated[Any, TRAFFIC, "traffic"]  # one row: no log is kept
     arrived: Annotated[Any, ARRIVAL, "streams"]
     running: Annotated[Any, RUN, "streams"]  # in the order of their starts
     pager: Annotated[Any, PAGER, 1]

@@ -24,6 +24,8 @@ from gpusim.engine.pages.door import door
 from gpusim.engine.pages.driver_tables import DriverState
 from gpusim.engine.pages.launches import Paged, launched, pages, time_of, warps_of
 from gpusim.engine.pages.paging import MIGRATE
+from gpusim.engine.pages.traffic import Traffic
+from gpusim.engine.pages.traffic import of as traffic_of
 from gpusim.engine.pages.unfaulted import resident_blocks
 from gpusim.engine.run import tables
 from gpusim.engine.run.coupled import Coupled
@@ -44,11 +46,16 @@ from gpusim.trace.build import make_trace
 from gpusim.trace.trace import COPY_PEER, KERNEL, OP, SYNC
 
 MOVES = "cudaMemPrefetchAsync"
+KEPT = 1 << 22  # flows that a log keeps at most; room that is not needed costs no memory
 QUEUE = 1024  # kernels that the host may be ahead of a stream
 
 
-def attach(simulation: Simulation, paged: Paged, *, stops: int = 0) -> None:
-    """The simulation's kernels touch managed memory from now on.  stops: Python sees each so many operators that have ended."""
+def attach(simulation: Simulation, paged: Paged, *, stops: int = 0, log: bool = False) -> None:
+    """The simulation's kernels touch managed memory from now on.
+
+    stops  Python sees each so many operators that have ended
+    log    keep all that flows
+    """
     operators, pager, island = len(simulation.island.began), paged.tables.pager, simulation.island
     transfers, streams = paged.tables.transfers, len(island.running)
     copying = (island.queues["role"] != state.STREAM) & (island.queues["engine"] == 0)
@@ -58,7 +65,7 @@ def attach(simulation: Simulation, paged: Paged, *, stops: int = 0) -> None:
     simulation.island = island._replace(
         pager=pager, warps=paged.tables.warps, transfers=transfers, flow=table(len(island.flow) + more, state.FLOW),
         heap=table(len(island.heap) + 2 * more, state.EVENT), ended=np.full(operators, state.NEVER),
-        stalled=np.zeros(operators, np.int64),
+        stalled=np.zeros(operators, np.int64), traffic=table(KEPT if log else 1, state.TRAFFIC),
     )  # fmt: skip
 
 
@@ -109,6 +116,16 @@ class OnIslands:
         """(start, end, for how long it stood, COUNT[P]) of the kernel there; NEVER where it has not begun, or not ended."""
         return self.of[place].result(place)
 
+    def needs(self, place: int) -> tuple[int, int]:
+        """Multiprocessors that the kernel there can use, and its duration without faults, ns; of a prefetch none."""
+        run = self.of[place]
+        o, program = run.operator[place], run.simulation.program
+        return int(program.sms[0, o]), int(program.duration[o])
+
+    def traffic(self) -> Traffic | None:
+        """What has flowed, when a log was kept."""
+        return traffic_of([run.simulation for run in self.runs], isinstance(self.islands, Coupled))
+
 
 class OnIsland:
     """One GPU's kernels.  Between two that have a step of the host between them lies the end of a chunk."""
@@ -132,7 +149,7 @@ class OnIsland:
         self.events = _events(steps, self.places)  # of each kernel where it stands among the instructions
         self.simulation = _simulation(kernels, streams, self.events, platform, spans, percentage)
         self.simulation.paging = self
-        attach(self.simulation, self.paged, stops=whole.seen is not None)
+        attach(self.simulation, self.paged, stops=whole.seen is not None, log=len(M.log) > 1)
         self.begins, self.reported = False, np.zeros(len(kernels), bool)
 
     def until(self, first: int, outer: int, at: int) -> None:

@@ -17,10 +17,10 @@ import numpy as np
 from gpusim.base.tables import table
 from gpusim.engine import state
 from gpusim.engine.pages.driver_tables import DriverState
-from gpusim.engine.pages.launches import Paged, launched
+from gpusim.engine.pages.launches import Paged, launched, pages
 from gpusim.engine.pages.on_island import attach
 from gpusim.engine.pages.paging import ACT, DISCARD, MIGRATE, RELEASE
-from gpusim.engine.pages.simulate import StepResult, begin, host_is_full, pages, run
+from gpusim.engine.pages.simulate import StepResult, begin, host_is_full, run
 from gpusim.engine.pages.timeline import Timeline
 from gpusim.engine.run.simulate import Prepared, Simulation
 from gpusim.machine.platforms import Platform
@@ -99,7 +99,7 @@ class RecordedRun:
         _own_time(tables, operators, work)
         streams = work.trace.stream[work.trace.kind == OP].astype(np.int64)
         self.paged = Paged(M, self.platform, tables, streams, acts=acts, **seat)
-        attach(simulation, self.paged, stops=self.timeline.every)
+        attach(simulation, self.paged, stops=self.timeline.every, log=len(M.log) > 1)
         _widen(simulation, self.platform)
         simulation.paging = self.watched = _Watched(M, self.prepared, self.timeline, self.platform)
         return self.paged
@@ -107,12 +107,13 @@ class RecordedRun:
     def found(self, earlier: Any, logged: int) -> Replayed:
         """What has become of it, once it has stopped for good."""
         found, simulation = Replayed([], earlier, 0.0, logged), self.prepared.simulation
-        island, trace = simulation.island, self.work.trace
+        island, trace, program = simulation.island, self.work.trace, simulation.program
         for op in range(trace.ops):
             if island.began[op] < state.NEVER:
                 name, end = trace.op_names[trace.op[op]], min(int(island.ended[op]), simulation.now)
                 began, stalled = float(island.began[op]), float(island.stalled[op])
-                found.steps.append(StepResult(name, began, float(end), self.paged.of(op), 1, stalled))
+                needs = int(program.sms[0, op]) if trace.activity[op] == KERNEL else 0, int(program.duration[op])
+                found.steps.append(StepResult(name, began, float(end), self.paged.of(op), 1, stalled, *needs))
         if simulation.reason == state.PAGED:
             full = self.watched.full
             name = found.steps[-1].name if found.steps else self.program.name

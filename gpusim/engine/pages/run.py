@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpusim.engine.pages import account, device_memory, page_tables, raster, recorded, step_columns, victims
+import numpy as np
+
+from gpusim.engine.pages import account, device_memory, page_tables, raster, recorded, step_columns, traffic, victims
 from gpusim.engine.pages.before import footprint, program_of, room
 from gpusim.engine.pages.driver_tables import COUNTER, CPU, DEMAND, EXPLICIT, PREFETCH
 from gpusim.engine.pages.settings import DRIVER, DriverSettings
@@ -17,6 +19,7 @@ from gpusim.engine.pages.timeline import Timeline
 from gpusim.engine.run import outcome
 from gpusim.engine.run.simulate import Simulation
 from gpusim.engine.run.simulate import prepared as run_of
+from gpusim.engine.state import NEVER
 from gpusim.machine import platforms, sharing
 from gpusim.machine.driver_parameters import BLOCK_BYTES
 from gpusim.machine.platforms import Platform
@@ -106,6 +109,7 @@ def _of_recorded(
     ran = UvmResult(
         platform, found.steps, M.counts, lay_out(program.arrays), M.ranges, M.sizes, raster.of(M, found.earlier),
         M.log[:events], events, told, page_tables.entries(M), found.reason, found.began, found.logged_before, found.where,
+        traffic.of([prepared.simulation]) if options["log"] else None,
     )  # fmt: skip
     done = Ran(work, profile, program, ran, settings, available, how["seed"], timeline)
     return of_recorded(done, work, prepared.simulation, log=bool(options["log"]))
@@ -117,7 +121,7 @@ def of_managed(done: Ran, *, log: bool = False) -> Result:
     numbers = metrics(program, ran) | _peaks(done.timeline)
     kept = None
     if log:
-        kept = {name: ran.log[name].copy() for name in ran.log.dtype.names} | _steps(program, ran, numbers)
+        kept = _logged(ran) | _steps(program, ran, numbers)
     return _result(_spec(done, log), ran, numbers, kept, done.timeline, together=False)
 
 
@@ -130,9 +134,19 @@ def of_recorded(done: Ran, work: Workload, simulation: Simulation, *, log: bool 
     kept = None
     if log:
         waited = step_columns.waits(pairs) | step_columns.before(simulation.log(), work.trace.ops)
-        kept = {name: ran.log[name].copy() for name in ran.log.dtype.names}
+        kept = _logged(ran)
         kept |= step_columns.columns(pairs, ran.began, waited, numbers)
     return _result(_spec(done, log), ran, numbers, kept, done.timeline, together=True)
+
+
+def _logged(ran: UvmResult) -> dict[str, Any]:
+    """The columns of the log of pages, and of what flowed, since the run is timed."""
+    found = {name: ran.log[name].copy() for name in ran.log.dtype.names}
+    if ran.traffic is not None:
+        found |= ran.traffic.columns
+        for name in ("flow_begin", "flow_end"):
+            found[name] = np.where(found[name] < NEVER, found[name] - round(ran.began), NEVER)
+    return found
 
 
 def _kernels_of(work: Workload) -> list[Kernel]:
@@ -210,6 +224,7 @@ def _for_referee(program: ManagedProgram, ran: UvmResult, evict: str) -> dict[st
         "events": ran.events,
         "began": ran.logged_before,
         "began_ns": ran.began,
+        **({"traffic": ran.traffic.said} if ran.traffic else {}),
     }
 
 

@@ -19,6 +19,7 @@ from gpusim.engine.pages.launches import TIMES, Paged, find, in_ns, launched, pa
 from gpusim.engine.pages.memory import build, resident_bytes
 from gpusim.engine.pages.on_island import OnIslands
 from gpusim.engine.pages.server import run_alone
+from gpusim.engine.pages.traffic import Traffic
 from gpusim.engine.state import NEVER
 from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError, resolve
 from gpusim.machine.platforms import Platform
@@ -53,6 +54,8 @@ class StepResult:
     counts: Any
     gpu: int = 0         # of a kernel
     stalled: float = 0.0  # ns for which its warps stood
+    sms: int = 0         # multiprocessors that it can use, and how long it takes on them without faults, ns
+    own: int = 0
 
     @property
     def ns(self) -> float:
@@ -76,6 +79,7 @@ class UvmResult:
     began: float = 0.0   # since when the run is timed; steps and counts are of what came then
     logged_before: int = 0  # events of the log that came before that
     full: str = "device"    # which memory, when it failed
+    traffic: Traffic | None = None  # what flowed, when a log was kept
 
     @property
     def ns(self) -> float:
@@ -123,6 +127,7 @@ def simulate_uvm(
     return UvmResult(
         platform, at_work.steps, M.counts, spans, M.ranges, M.sizes, picture, M.log[:events], events, told,
         page_tables.entries(M), at_work.reason, at_work.began, at_work.logged_before, at_work.where,
+        at_work.islands.traffic() if log else None,
     )  # fmt: skip
 
 
@@ -210,7 +215,8 @@ class _AtWork:
                 if isinstance(kernel, Kernel) and not kernel.accesses:
                     counts["busy"][kernel.gpu] = kernel.ns or 0.0
                     M.counts["busy"][kernel.gpu] += kernel.ns or 0.0
-                self.steps.append(StepResult(title(kernel), start, min(end, now), counts, kernel.gpu, stalled))
+                needs = self.islands.needs(place)
+                self.steps.append(StepResult(title(kernel), start, min(end, now), counts, kernel.gpu, stalled, *needs))
                 if end == NEVER and M.state["failed"][0]:
                     self._fails(kernel)
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeGuard, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -136,7 +136,7 @@ Step = Kernel | HostTouch | Prefetch | Advise | Discard | Free | Start | Wait
 Steps = Sequence[Step]
 
 
-def on_stream(step: Step) -> bool:
+def on_stream(step: Step) -> TypeGuard[Kernel | Prefetch]:
     """Whether the step takes its turn in a stream of a GPU, which the program does not wait for."""
     return isinstance(step, Kernel) or (isinstance(step, Prefetch) and step.stream is not None)
 
