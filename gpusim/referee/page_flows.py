@@ -77,17 +77,17 @@ def _engines(flows: dict[str, Any], slots: list[list[int]], copies: list[list[in
 def _multiprocessors(result: Result, sms: list[int], found: Findings) -> None:
     """Kernels have done their work on no more multiprocessors than a GPU has: what stands keeps its own and does none."""
     p = result.pages or {}
-    if "step_sms" not in p or not result.finished:
+    if "step_wants" not in p or not result.finished:
         return
     for gpu in np.unique(p["step_gpu"][p["step_gpu"] > 0]).tolist():
-        mine = np.flatnonzero((p["step_gpu"] == gpu) & (p["step_sms"] > 0))
+        mine = np.flatnonzero((p["step_gpu"] == gpu) & (p["step_wants"] > 0))
         if not len(mine):
             continue
         most = sms[min(gpu - 1, len(sms) - 1)]
         start, end = p["step_start"][mine], p["step_end"][mine]
-        worst, at = most_over(start, end, (p["step_sms"] * p["step_own"])[mine].astype(float), float(most))
+        worst, at = most_over(start, end, (p["step_wants"] * p["step_own"])[mine].astype(float), float(most))
         if worst > TICKS * most * (1 + len(mine)):
             what = f"kernels of GPU {gpu} have worked {worst:.0f} ns on a multiprocessor too many when step {mine[at]} ends"
             found.say(-1, what, f"at most {most} multiprocessors at once")
-    found.count("kernels on multiprocessors", int((p["step_sms"] > 0).sum()))
+    found.count("kernels on multiprocessors", int((p["step_wants"] > 0).sum()))
 

@@ -54,7 +54,7 @@ STEPS = (
     "step_name",           # into `step_names`, which are texts
     "step_op",             # operator of a recorded program, -1 where there is none
     "step_gpu", "step_stream",  # of a kernel; 0 where the host carries it out
-    "step_sms", "step_own",  # multiprocessors that a kernel can use, and ns that it takes on these without faults
+    "step_wants", "step_own",  # multiprocessors that a kernel can use, and ns that it takes on these without faults
     "step_start", "step_end",  # ns since the run is timed
     *(f"step_{cause}" for cause in STALLS),  # ns
 )  # fmt: skip

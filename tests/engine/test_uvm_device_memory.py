@@ -36,7 +36,7 @@ def test_what_does_not_fit_is_refused(blocks_: int, words: str) -> None:
     "step", [HostTouch("d"), Prefetch("d"), Advise("d", "read_mostly"), Free("d"), blocks(0, array="d", gpu=2)], ids=str
 )
 def test_what_is_for_managed_memory_is_refused(step: object) -> None:
-    with pytest.raises(UvmError, match="kind device|memory of GPU 1"):
+    with pytest.raises(UvmError, match=r"kind device|memory of GPU 1"):
         simulate_uvm(BOTH, [step], TINY, gpus=2)
 
 

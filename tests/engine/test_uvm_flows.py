@@ -108,7 +108,7 @@ def test_a_copy_between_gpus_and_remote_reads_share_their_link() -> None:
 
 def test_zero_fills_and_a_kernel_share_the_memory() -> None:
     machine, arrays = replace(GPU, hbm=4e9, sms=8), [*TWO, Array("c", 8 * BLOCK)]
-    alone = run(Start(), blocks(0, array="c"), machine=machine, arrays=arrays).ns  # which fills 2 MiB in its last 524,288 + 50 ns
+    alone = run(Start(), blocks(0, array="c"), machine=machine, arrays=arrays).ns  # it ends with a fill of 524,288 ns, and 50
     begins, own = alone - 50 - BLOCK / 4, 14 * PAGE * 4 * 32 / 4
     streams = Kernel("streams", [Access("a", tx=1, bx=PAGE, inner=14 * PAGE)], (14, 1), (PAGE, 1), (32, 1), stream=1)
     both = run(Prefetch("a"), Start(), blocks(0, array="c"), streams, machine=machine, arrays=arrays)

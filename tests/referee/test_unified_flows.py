@@ -55,14 +55,14 @@ def good(request: Any) -> Result:
 def test_every_flow_ends_as_its_links_let_it(good: Result) -> None:
     report = pages.check(good)
     assert report.ok, str(report)
-    assert report.facts["flows"] > 8 and report.facts["kernels on multiprocessors"] >= 2
+    assert report.facts["flows"] >= 4 and report.facts["kernels on multiprocessors"] >= 2
 
 
 def changed(good: Result, column: str, row: int, by: float) -> str:
     assert good.pages is not None
     values = good.pages[column].copy()
     values[row] += by
-    return str(pages.check(replace(good, pages={**good.pages, column: values})))
+    return " ".join(map(str, pages.check(replace(good, pages={**good.pages, column: values})).violations))
 
 
 def test_what_is_wrong_is_seen(good: Result) -> None:
@@ -74,11 +74,11 @@ def test_what_is_wrong_is_seen(good: Result) -> None:
     assert "by what its links let through" in changed(good, "flow_begin", largest, 1000)
     assert "by what its links let through" in changed(good, "flow_size", largest, 1e5)
     assert "too many when flow" in changed(good, "flow_size", largest, 4.0 * log["flow_size"][largest])
-    kernel = int(np.argmax(log["step_sms"] * log["step_own"]))
-    assert "multiprocessor too many" in changed(good, "step_own", kernel, 1e9)
+    kernel = int(np.argmax(log["step_wants"] * log["step_own"]))
+    assert "multiprocessor too many" in changed(good, "step_own", kernel, 1_000_000_000)
     slow = {**good.spec["paging"]["traffic"], "rates": [rate / 2 for rate in good.spec["paging"]["traffic"]["rates"]]}
     narrow = {**good.spec, "paging": {**good.spec["paging"], "traffic": slow}}
-    assert "too many when flow" in str(pages.check(replace(good, spec=narrow)))
+    assert "too many when flow" in " ".join(map(str, pages.check(replace(good, spec=narrow)).violations))
 
 
 def test_copies_take_turns_in_the_copy_engines() -> None:

@@ -120,7 +120,8 @@ class OnIslands:
         """Multiprocessors that the kernel there can use, and its duration without faults, ns; of a prefetch none."""
         run = self.of[place]
         o, program = run.operator[place], run.simulation.program
-        return int(program.sms[0, o]), int(program.duration[o])
+        touches = run.simulation.work.trace.activity[o] == KERNEL
+        return int(program.sms[0, o]) if touches else 0, int(program.duration[o])
 
     def traffic(self) -> Traffic | None:
         """What has flowed, when a log was kept."""

@@ -87,7 +87,7 @@ def columns(pairs: Pairs, began: float, waited: Mapping[str, Any], stalls: Mappi
         "step_op": np.array([s.operator if isinstance(s, Kernel) else -1 for s, _ in pairs], np.int64),
         "step_gpu": np.array([s.gpu if on_stream(s) else 0 for s, _ in pairs], np.int64),
         "step_stream": np.array([s.stream if on_stream(s) else 0 for s, _ in pairs], np.int64),
-        "step_sms": np.array([r.sms for _, r in pairs], np.int64), "step_own": np.array([r.own for _, r in pairs], np.int64),
+        "step_wants": np.array([r.sms for _, r in pairs], np.int64), "step_own": np.array([r.own for _, r in pairs], np.int64),
         "step_start": np.array([round(r.start - began) for _, r in pairs], np.int64),
         "step_end": np.array([round(r.end - began) for _, r in pairs], np.int64),
     }  # fmt: skip

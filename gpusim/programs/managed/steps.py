@@ -163,6 +163,10 @@ class ManagedProgram:
         return hashlib.sha256(_content(self)).hexdigest()
 
 
+def _unsaid(value: Any, name: str) -> bool:
+    return (type(value), name) in UNSAID and getattr(value, name) == UNSAID[type(value), name]
+
+
 def _content(value: Any) -> bytes:
     """Everything that a program does, but not where that was written or recorded."""
     if isinstance(value, np.ndarray):
@@ -171,7 +175,7 @@ def _content(value: Any) -> bytes:
         return type(value).__name__.encode() + b"".join(
             f"{f.name}=".encode() + _content(getattr(value, f.name)) + b";"
             for f in fields(value)
-            if f.name not in ("where", "operator") and UNSAID.get((type(value), f.name), value) != getattr(value, f.name)
+            if f.name not in ("where", "operator") and not _unsaid(value, f.name)
         )
     if isinstance(value, list | tuple):
         return b"[" + b",".join(map(_content, value)) + b"]"
