@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from gpusim.base.units import show_bytes
-from gpusim.engine.pages.bits import PAGES, WORDS
-from gpusim.engine.pages.driver_tables import DEVICE, FREE, HELD, MAPPED, RESIDENT, WRITABLE, DriverState, row
+from gpusim.engine.pages.bits import WORDS
+from gpusim.engine.pages.driver_tables import DEVICE, FREE, HELD, MAPPED, RESIDENT, WRITABLE, DriverState
 from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError
 from gpusim.machine.platforms import Platform
 from gpusim.programs.managed.steps import Array, Kernel
@@ -45,11 +47,11 @@ def take(M: DriverState, arrays: Sequence[Array], platform: Platform) -> None:
     for b in range(len(M.blocks)):
         if M.blocks[b]["kind"] == DEVICE:
             all_of_it = (1 << int(M.blocks[b]["pages"])) - 1
-            words = [all_of_it >> 64 * w & (1 << 64) - 1 for w in range(WORDS)]
-            assert all_of_it < 1 << PAGES
-            M.bits[row(M, HOME, RESIDENT, b)] = words
-            for g in range(1, len(M.gpus) if platform.peer_rate else HOME + 1):
-                M.bits[row(M, g, MAPPED, b)] = M.bits[row(M, g, WRITABLE, b)] = words
+            words = np.array([all_of_it >> 64 * w & (1 << 64) - 1 for w in range(WORDS)], np.uint64)
+            planes = M.bits[: 3 * len(M.gpus) * len(M.blocks)].reshape(len(M.gpus), 3, len(M.blocks), WORDS)
+            planes[HOME, RESIDENT, b] = words
+            reach = slice(1, None if platform.peer_rate else HOME + 1)
+            planes[reach, MAPPED, b] = planes[reach, WRITABLE, b] = words
 
 
 def check(steps: Sequence[Any], arrays: Mapping[str, Array], platform: Platform) -> None:
