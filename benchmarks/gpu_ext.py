@@ -1,4 +1,4 @@
-"""Unified memory: the tables and the figure of docs/gpu_ext.md, from what `gpusim reproduce gpu_ext` comes to; two minutes.
+"""Unified memory: the tables and the figure of docs/gpu_ext.md, from what `gpusim reproduce gpu_ext` comes to; 20 minutes.
 
     PYTHONPATH=. python benchmarks/gpu_ext.py
 """

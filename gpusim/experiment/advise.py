@@ -11,7 +11,7 @@ from pathlib import Path
 from gpusim.base.errors import ResultError
 from gpusim.base.files import read_json, write_json
 from gpusim.engine.pages import advisor
-from gpusim.experiment.execute import program_of, simulated
+from gpusim.experiment.execute import beside_others, program_of, simulated
 from gpusim.experiment.pool import cores, run_tasks
 from gpusim.experiment.tasks import Task
 from gpusim.results.result import Result
@@ -66,5 +66,5 @@ def carry_out(candidate: HintTrial) -> None:
     changed = replace(task.spec, unified=replace(spec, params=(*params, ("advice", candidate.said))))
     task = replace(task, spec=changed)
     program = program_of(task)
-    done = simulated(task, program.work, program.profile)
+    done = beside_others(task, program) if task.beside else simulated(task, program.work, program.profile)
     write_json(candidate.out, {"makespan_ns": done.metrics["makespan_ns"] if done.finished else None})

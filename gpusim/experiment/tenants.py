@@ -68,7 +68,7 @@ def on_one_gpu(
     done, first = together.results[0], programs[0].source
     if not all(one.results[0].finished for one in (*alone, lone)) or not all(one.finished for one in together.results):
         return _failed(done, together)
-    rates = progress(together, [(one.began[0], int(one.results[0].metrics["makespan_ns"])) for one in alone])
+    rates = progress(together, [(one.began[0], int(one.results[0].metrics["makespan_ns"])) for one in alone], run.managed)
     logs = choices.get("log")
     kept = tuple(_kept(one, _plain(of).work.trace) for one, of in zip(together.results, programs, strict=True)) if logs else ()
     return replace(done, ranks=kept, metrics={

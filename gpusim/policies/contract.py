@@ -139,6 +139,8 @@ CHUNK_FACTS = {
     "evictions": "of unified memory: how often the block has left this memory",
     "untouched": "of unified memory: pages of the chunk that came ahead of need and have not been used since",
     "array": "of unified memory: number of its allocation, -1 of a chunk that several small ones share",
+    "process": "of unified memory: number of the process that has it, -1 of a chunk that small allocations share",
+    "turns": "of unified memory: turns until the GPU is that process' again, 0: it is now, or it is of all at once",
 }
 # Facts of a region of a block, of which the prefetcher of a page fault asks whether it comes: from the faulted page to the
 # whole block, each twice as large as the one before.

@@ -92,7 +92,7 @@ class EvictPolicy(Policy):
     none       nothing leaves
     ordered    state, insert, touch, remove, victim: the policy's own tables
     score      the same verbs, of a heap; the engine passes key = score(facts, params) to insert and touch
-    score_now  the score reads `now`: the engine evaluates it over all candidates (or `sample` of them) at each decision
+    score_now  the score reads `now` or `turns`: the engine evaluates it for all (or `sample`) candidates at each decision
     ask        plain Python: see `gpusim.policies.ask`; `new_ask()` makes one for one simulation
 
     touches  False when `touch` does nothing
@@ -435,7 +435,7 @@ def _scored(common: dict[str, Any], function: Any) -> EvictPolicy:
     if score is None:
         return _asked(common, lambda: ColumnAsk(entry, function, values), uncompiled=why)
 
-    form = "score_now" if "now" in entry.facts else "score"
+    form = "score_now" if {"now", "turns"} & set(entry.facts) else "score"
     # Without a fact that changes when a unit is used, its place in the heap does not change either.
     touches = not set(entry.facts) <= {"size", "reload_ns", "arrived", "born", "stage", "depth", "array"}
     return EvictPolicy(

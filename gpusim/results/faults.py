@@ -71,6 +71,25 @@ class AllocationFaults:
 
 
 @dataclass(frozen=True)
+class ProcessFaults:
+    """A process among several that have one GPU, and one memory or a slice each.
+
+    made_room  root chunks that were evicted for its faults, of whatever process
+    came       bytes that came to the GPU for it, and again: of these what had been evicted before
+    lost       bytes of its own that were evicted
+    """
+
+    name: str
+    makespan_ns: float
+    faults: int
+    batches: int
+    made_room: int
+    came: int
+    again: int
+    lost: int
+
+
+@dataclass(frozen=True)
 class Activity:
     """Steps of one name together."""
 
@@ -98,6 +117,7 @@ class FaultReport:
     steps: list[Activity] = field(default_factory=list)  # longest first
     told: list[str] = field(default_factory=list)
     beside: dict[str, float] = field(default_factory=dict)  # kernel time where kernels went side by side: see BESIDE
+    processes: list[ProcessFaults] = field(default_factory=list)  # of several on the GPU, this run's own first
     failed: str = ""
     picture: Picture | None = field(default=None, compare=False)
 
@@ -124,6 +144,7 @@ def from_plain(values: Mapping[str, Any]) -> FaultReport:
     given["batches"] = [(int(size), int(count)) for size, count in given["batches"]]
     given["allocations"] = [AllocationFaults(**a) for a in given["allocations"]]
     given["steps"] = [Activity(**a) for a in given["steps"]]
+    given["processes"] = [ProcessFaults(**a) for a in given.get("processes", ())]
     return FaultReport(**given)
 
 

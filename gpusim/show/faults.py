@@ -139,6 +139,9 @@ def text(report: FaultReport, name: str, free_ns: float | None = None) -> str:
     parts.append(table(_times(report), ("where the time went", "time", "share")))
     if report.beside:
         parts.append(table(_beside(report), ("what went side by side", "time", "of makespan")))
+    if report.processes:
+        together = _processes(report)
+        parts.append(table(together, list(together[0])))
     parts += [f"Faults    {_faults(report)}", f"Batches   {_batches(report)}", f"Bytes     {_bytes(report)}"]
     rows = _allocations(report.allocations[:MOST])
     parts.append(table(rows, list(rows[0])))
@@ -188,6 +191,18 @@ def _times(report: FaultReport) -> list[dict[str, object]]:
     return [
         {"where the time went": TIMES[name], "time": show_time(ns), "share": _share(ns, report.makespan_ns)}
         for name, ns in sorted(report.times.items(), key=lambda item: -item[1]) if ns > 0
+    ]  # fmt: skip
+
+
+def _processes(report: FaultReport) -> list[dict[str, object]]:
+    """The processes that have the GPU together, the run's own first."""
+    return [
+        {
+            "process": f"{number} {one.name}", "makespan": show_time(one.makespan_ns), "GPU faults": one.faults,
+            "batches": one.batches, "came": show_bytes(one.came), "came again": show_bytes(one.again),
+            "chunks evicted for it": one.made_room, "evicted of it": show_bytes(one.lost),
+        }
+        for number, one in enumerate(report.processes)
     ]  # fmt: skip
 
 

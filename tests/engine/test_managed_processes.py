@@ -12,6 +12,7 @@ import pytest
 from unified_by_hand import BLOCK, TINY, blocks
 
 from gpusim.engine.pages.processes import Process, simulate_processes
+from gpusim.engine.pages.settings import DriverSettings
 from gpusim.engine.run.tenants import Together
 from gpusim.machine import platforms
 from gpusim.machine.catalogue import load
@@ -123,3 +124,19 @@ def test_a_cap_holds_for_kernels_that_page(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(platforms, "of", lambda profile, memory=64 * BLOCK: replace(TINY, sms=8, hbm=1e12, memory=memory))
     whole, half = (ends(ran(AT_ONCE, 16, program(kernel(64)), program(busy(1.0)), percentages=(p, 100)))[0] for p in (100, 50))
     assert half == whole + 100_000
+
+
+def test_what_is_evicted_by_turn_is_of_the_process_that_waits() -> None:
+    """Four sweeps of four blocks each in six chunks, by turns that four faults fill.
+
+    The driver's order: each sweep finds nothing of the one before.  By turn: 4 faults of the first; 4 of the second, which take
+    2 chunks of the first; 2 of the first, which come back at the cost of 2 of the second; these 2.
+    """
+    turns = Tenancy(SLICES, (Tenant(slice=4 * LATER), Tenant(slice=4 * LATER)), FREE)
+    sweeps = program(*[blocks(0, 1, 2, 3)] * 4)
+    profile, each = load("a100-pcie-80gb"), {}
+    for evict in ("driver", "by_turn"):
+        pair = [Process(sweeps, profile, 6 * BLOCK)] * 2
+        each[evict] = simulate_processes(pair, turns, settings=DriverSettings(evict=evict))
+    moved = {evict: sum(counted(together, "gpu_faults")) for evict, together in each.items()}
+    assert moved == {"driver": 32, "by_turn": 12}

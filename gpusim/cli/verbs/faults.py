@@ -127,7 +127,8 @@ def _advice(folder: Path, result: Result, advise: bool | None, most: int | None)
         return None
     if advise is None and (before := kept(run, ADVICE)) is not None:
         return advisor.from_plain(before)
-    if advise is None and seconds(result) > SHORT:
+    several = result.faults is not None and len(result.faults.processes) > 1  # all of them would be told the same
+    if advise is None and (several or seconds(result) > SHORT):
         return None
     found = _search(folder, result, most or advisor.MOST)
     keep(run, ADVICE, found.plain())

@@ -76,6 +76,7 @@ class Fabric(NamedTuple):
     gpu: Annotated[Any, GPU, 1]
     seats: Annotated[Any, SEAT, "P"]
     turns: Annotated[Any, i8, "turns"]     # programs, as they take turns
+    away: Annotated[Any, i8, "P"]          # of each, how many turns it is until it has one
 
 
 FABRIC = signature(Fabric)

@@ -247,6 +247,8 @@ def begin_turn(fabric: Fabric, many: Processes, now: int) -> None:
     p = fabric.turns[g.turn]
     g.next = now + fabric.seats[p].slice if g.moving != SHEDS else NEVER
     fabric.seats[p].began = now
+    for step in range(fabric.turns.size - 1, -1, -1):
+        fabric.away[fabric.turns[(g.turn + step) % fabric.turns.size]] = step
     if many.rows[p].ended == 0:
         hand(many, p, 1.0, now)
 

@@ -39,9 +39,9 @@ as_victim, V_VICTIM = called(ChunkVerbs, "victim")
 as_score, V_SCORE = called(ChunkVerbs, "score")
 
 (F_SIZE, F_LAST_USE, F_NEXT_USE, F_USES, F_RELOAD, F_EVICT, F_DIRTY, F_ARRIVED, F_NOW, F_FAULTS, F_EVICTIONS, F_UNTOUCHED,
- F_ARRAY) = ([*FACTS, *CHUNK_FACTS].index(name) for name in (
+ F_ARRAY, F_PROCESS, F_TURNS) = ([*FACTS, *CHUNK_FACTS].index(name) for name in (
      "size", "last_use", "next_use", "uses", "reload_ns", "evict_ns", "dirty", "arrived", "now", "faults", "evictions",
-     "untouched", "array"))  # fmt: skip
+     "untouched", "array", "process", "turns"))  # fmt: skip
 
 
 def install(M: DriverState, policy: EvictPolicy, seed: int) -> DriverState:
@@ -82,6 +82,7 @@ def score(M: DriverState, g: int, r: int) -> float:
     F[F_SIZE], F[F_LAST_USE], F[F_USES], F[F_ARRIVED], F[F_NOW] = n_bytes, x.used, x.uses, x.arrived, s.now
     F[F_RELOAD], F[F_EVICT] = gpu.in_start + n_bytes * gpu.in_byte, gpu.out_start + n_bytes * gpu.out_byte
     F[F_NEXT_USE], F[F_DIRTY], F[F_FAULTS], F[F_EVICTIONS], F[F_UNTOUCHED], F[F_ARRAY] = -1.0, 1.0, 0.0, 0.0, 0.0, NONE
+    F[F_PROCESS], F[F_TURNS] = NONE, 0.0
     b = x.owner
     if b >= 0:
         block = M.blocks[b]
@@ -90,6 +91,7 @@ def score(M: DriverState, g: int, r: int) -> float:
         F[F_DIRTY] = count(M.bits, shared(M, DIRTY, b), 0, block.pages) > 0
         F[F_UNTOUCHED] = count(M.bits, shared(M, PREFETCHED, b), 0, block.pages)
         F[F_FAULTS], F[F_EVICTIONS], F[F_ARRAY] = block.services, block.departures, block.range
+        F[F_PROCESS], F[F_TURNS] = block.process, M.turns[block.process]
     return float(as_score(M.verbs[V_SCORE, 0], M.verbs[V_SCORE, 1])(F, M.params))
 
 

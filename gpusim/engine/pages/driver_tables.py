@@ -46,6 +46,7 @@ DEMAND, PREFETCH, EVICTION, EXPLICIT, COUNTER, CAUSES = range(6)
 BLOCK = record(
     [("pages", i8), ("offset", i8),          # how long; where it begins in its window of 2 MiB, in pages
      ("kind", i8),
+     ("process", i8),
      ("range", i8), ("partial", i8),         # its allocation; its row of `frames`, NONE if it takes whole root chunks
      ("preferred", i8), ("accessed_by", i8), # a processor or NONE; processors, as bits
      ("read_mostly", i8), ("lost", i8),       # has it pages whose contents are discarded?
@@ -174,6 +175,7 @@ class DriverState(NamedTuple):
     page_params: Annotated[Any, f8, 2, "parameters"]
     region_facts: Annotated[Any, f8, "facts of a region"]
     block_facts: Annotated[Any, f8, "facts of a block"]
+    turns: Annotated[Any, i8, "processes"]    # until the GPU is each one's again
     pieces: Annotated[Any, PIECE, "pieces"]   # 32 B GPUs for those that evict big pages
     queue: Annotated[Any, i8, "B"]            # ring of blocks that prefetchers want
     streams: Annotated[Any, STREAM, "arrays"]

@@ -115,6 +115,7 @@ def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Ma
         page_params=np.zeros((2, 1)),
         region_facts=np.zeros(len(REGION_FACTS)),
         block_facts=np.zeros(len(BLOCK_FACTS)),
+        turns=np.zeros(1, np.int64),
         pieces=table(n * gpus * EACH, PIECE),
         queue=np.zeros(1, np.int64),
         streams=table(1, STREAM),

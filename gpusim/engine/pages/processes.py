@@ -42,6 +42,7 @@ from gpusim.machine.tenancy import Tenancy
 from gpusim.machine.topology.connections import Connections
 from gpusim.programs.managed.layout import lay_out
 from gpusim.programs.managed.steps import ManagedProgram
+from gpusim.results.faults import ProcessFaults
 from gpusim.results.result import Result
 from gpusim.trace.workload import Workload
 
@@ -76,11 +77,12 @@ def simulate_processes(
     if settings.oracle and len(processes) > 1:
         raise UvmError("an oracle knows the order of one program's uses, not that of several processes", hint="evict=lru")
     numbers = range(len(processes))
-    server = table(1, SERVER)
+    server, away = table(1, SERVER), np.zeros(len(processes), np.int64)
     runs: list[_Recorded | _Managed] = []
     memories = []
     for some in [list(numbers)] if tenancy is not None else [[p] for p in numbers]:
         memory = _Memory([processes[p] for p in some], settings, place, seed)
+        memory.have(some, away)
         memories.append(memory)
         for at, p in enumerate(some):
             seat = {"server": server, "process": p, "processes": len(processes)}
@@ -98,13 +100,33 @@ def simulate_processes(
         run.begin()
     between = Connections(tenancy=tenancy) if tenancy is not None else one_link([run.simulation for run in runs])
     coupled = Coupled([run.simulation for run in runs], between, turns)
+    coupled.fabric = coupled.fabric._replace(away=away)
     coupled.advance(state.NEVER)
     for memory in memories:
         memory.M.state["now"] = coupled.now
-    gpu = coupled.fabric.gpu[0]
+    gpu, results = coupled.fabric.gpu[0], [run.result() for run in runs]
     return Together(
-        tuple(run.result() for run in runs), tuple(run.began for run in runs), int(gpu["switches"]), int(gpu["switched"])
-    )
+        tuple(_with_others(results, p) for p in numbers), tuple(run.began for run in runs), int(gpu["switches"]),
+        int(gpu["switched"]),
+    )  # fmt: skip
+
+
+def _with_others(results: Sequence[Result], own: int) -> Result:
+    """A result whose fault report lists the processes beside it."""
+    mine = results[own]
+    if len(results) == 1 or mine.faults is None:
+        return mine
+    order = [mine, *(one for p, one in enumerate(results) if p != own)]
+    return replace(mine, faults=replace(mine.faults, processes=[_row(one) for one in order]))
+
+
+def _row(result: Result) -> ProcessFaults:
+    seen, numbers = result.faults, result.metrics
+    assert seen is not None
+    return ProcessFaults(
+        str(result.spec["trace"]), float(numbers["makespan_ns"]), int(numbers["gpu_faults"]), int(numbers["fault_batches"]),
+        int(numbers["evictions"]), seen.moved("came"), seen.sum("again"), seen.moved("went", "eviction"),
+    )  # fmt: skip
 
 
 class _Memory:
@@ -133,9 +155,16 @@ class _Memory:
             for program, rows in zip(self.programs, self.rows, strict=True)
         ]
 
-    def timeline(self, at: int, steps: int) -> Timeline:
+    def have(self, numbers: Sequence[int], away: Any) -> None:
+        """The processes have these numbers.  away: of each, how many turns it is until the GPU is its own."""
+        self.M = self.M._replace(turns=away)
+        for at, number in enumerate(numbers):
+            self.M.blocks["process"][self.blocks(at)] = number
+
+    def blocks(self, at: int) -> slice:
+        """Those of a process."""
         spans = list(self.spans[at].values())
-        return Timeline(steps, slice(spans[0].first // BLOCK_BYTES, -(-(spans[-1].first + spans[-1].bytes) // BLOCK_BYTES)))
+        return slice(spans[0].first // BLOCK_BYTES, -(-(spans[-1].first + spans[-1].bytes) // BLOCK_BYTES))
 
     def ran(self, at: int, steps: list[StepResult], earlier: Any, began: float, reason: str, where: str) -> UvmResult:
         """What a process saw of it.  earlier: RANGE[...] of its allocations when its run began to count."""
@@ -159,7 +188,7 @@ class _Recorded:
             work.trace, process.profile, evict="none", capacity_bytes=room_for_all, work=work,
             active_thread_percentage=process.percentage, **choices,
         )  # fmt: skip
-        self.timeline = memory.timeline(at, work.trace.ops)
+        self.timeline = Timeline(work.trace.ops, memory.blocks(at))
         self.run = RecordedRun(alone, work, program, memory.platform, memory.M, self.timeline, memory.spans[at])
         self.run.set_up(memory.told)
         self.paged, self.simulation = self.run.attach(**seat), alone.simulation
@@ -189,7 +218,7 @@ class _Managed:
 
     def __init__(self, memory: _Memory, at: int, process: Process, seat: dict[str, Any]) -> None:
         self.memory, self.at, self.process, program = memory, at, process, memory.programs[at]
-        self.timeline = memory.timeline(at, len(program.steps))
+        self.timeline = Timeline(len(program.steps), memory.blocks(at))
         self.run = ManagedRun(
             memory.M, memory.platform, program, memory.spans[at], self.timeline, memory.told, process.percentage, **seat
         )

@@ -167,10 +167,11 @@ def one_link(simulations: Sequence[Simulation]) -> Connections:
     return Connections({f"gpu {name}": rate for name, rate in rates.items()}, [mine for _ in simulations])
 
 
-def progress(together: Together, alone: Sequence[tuple[I64, int]]) -> tuple[float, ...]:
+def progress(together: Together, alone: Sequence[tuple[I64, int]], within: bool = False) -> tuple[float, ...]:
     """Of each program what it did a ns while all were there, over what it does alone on the whole GPU: 1 as if alone.
 
-    alone  of each, there: when its operators begin, and its makespan, ns
+    alone   of each, there: when its operators begin, and its makespan, ns
+    within  operators are long: what of the present one is done counts, by its time
     """
     ends = [int(result.metrics["makespan_ns"]) for result in together.results]
     window = min(ends)
@@ -178,5 +179,8 @@ def progress(together: Together, alone: Sequence[tuple[I64, int]]) -> tuple[floa
     for began, end, (usual, makespan) in zip(together.began, ends, alone, strict=True):
         done = int(np.searchsorted(np.maximum.accumulate(began), window, side="right"))
         at = makespan if end == window or done >= len(usual) else int(usual[done])
+        if within and end != window:
+            times, then = np.append(np.maximum.accumulate(began), end), np.append(np.maximum.accumulate(usual), makespan)
+            at = round(float(np.interp(window, times, then)))
         found.append(at / window if window else 1.0)
     return tuple(found)

@@ -100,10 +100,10 @@ def layers(factor: float) -> int:
     return min(int(TOTAL * factor) // LAYER, MOST_LAYERS)
 
 
-def gemm(factor: float, layer_ns: float, simulated: int) -> StudyProgram:
+def gemm(factor: float, layer_ns: float, simulated: int, warm: int = 1, timed: int = 1) -> StudyProgram:
     """gemm_kernel<<<43, 256>>> once for each layer and token: thread j goes down column j of 4096 x 11008 floats.
 
-    Of the layers `simulated` are, in as much less memory; of ten tokens one, after one.
+    Of the layers `simulated` are, in as much less memory; of ten tokens `timed`, after `warm`.
     """
     steps: list[Step] = [HostTouch("w"), HostTouch("x")]
     token = []
@@ -113,14 +113,14 @@ def gemm(factor: float, layer_ns: float, simulated: int) -> StudyProgram:
         token.append(Kernel("gemm", [column], (HIDDEN // BLOCK, 1), (BLOCK, 1), (DIM, 1), ns=layer_ns))
     share = simulated / layers(factor)
     arrays = [Array("w", simulated * LAYER), Array("x", DIM * FLOAT)]
-    return StudyProgram(arrays, [*steps, *token, Start(), *token], TOKENS / share, share)
+    return StudyProgram(arrays, [*steps, *token * warm, Start(), *token * timed], TOKENS / timed / share, share)
 
 
-def hotspot(factor: float, pass_ns: float, part: int) -> StudyProgram:
+def hotspot(factor: float, pass_ns: float, part: int, warm: int = 1, timed: int = 1) -> StudyProgram:
     """calculate_temp<<<n / 14, 16 x 16>>>: tiles of 16 x 16 floats of the temperature and the power, of which the inner 14 x 14
     are written; source and target change places.
 
-    A matrix of a `part`-th of the rows and columns in as much less memory; of ten passes two, after two.
+    A matrix of a `part`-th of the rows and columns in as much less memory; of five pairs of passes `timed`, after `warm`.
     """
     side = int((int(TOTAL * factor) // (3 * FLOAT)) ** 0.5) // 16 * 16 // part // 16 * 16
     tiles = -(-side // 14)
@@ -138,7 +138,7 @@ def hotspot(factor: float, pass_ns: float, part: int) -> StudyProgram:
         Kernel(f"memset {a.name}", [Access(a.name, True, bytes=PAGE, bx=1)], (a.bytes // PAGE, 1), (1, 1), ns=1e6)
         for a in arrays
     ]
-    return StudyProgram(arrays, [*touch, *pair, Start(), *pair], 5 / share, share)
+    return StudyProgram(arrays, [*touch, *pair * warm, Start(), *pair * timed], 5 / timed / share, share)
 
 
 def _halves(factor: float) -> tuple[int, int]:

@@ -25,3 +25,14 @@ def prefetch_always_max(pages):  # type: ignore[no-untyped-def]
     Source: prefetch_always_max.bpf.c
     """
     return pages
+
+
+@policy.evict
+def eviction_freq_pid_decay(last_use, arrived, array, now, arrays=1):  # type: ignore[no-untyped-def]
+    """Chunks of the first process go to the end of the list at each service; those of the other keep the order of their coming.
+
+    There every tenth service of the other's chunks counts, and they have fewer before they leave.
+
+    Source: eviction_freq_pid_decay.bpf.c, uvm_pmm_chunk_used, with the parameters (1, 10)
+    """
+    return (last_use if array < arrays else arrived) + 0.0 * now

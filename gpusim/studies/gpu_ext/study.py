@@ -11,10 +11,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from gpusim.engine.pages.processes import Process, simulate_processes
+from gpusim.engine.pages.settings import DriverSettings
 from gpusim.engine.pages.simulate import simulate_uvm
+from gpusim.machine import catalogue
 from gpusim.machine.platforms import load
+from gpusim.machine.tenancy import MEASURED_SLICE_NS, SLICES, Switch, Tenancy, Tenant
 from gpusim.policies import registry
-from gpusim.programs.managed.steps import Access, Advise, Array, HostTouch, Kernel, Prefetch, Start, Step
+from gpusim.programs.managed.steps import Advise, Kernel, ManagedProgram, Prefetch, Step
 from gpusim.studies.gpu_ext import kernels
 from gpusim.studies.gpu_ext.kernels import TOTAL, StudyProgram
 
@@ -23,6 +27,8 @@ GIB = 1 << 30
 CONTEXTS = (0.5, 1.2)  # GiB that a process takes from the total: not published, so that ours is what lies between
 MACHINE = "rtx-5090"
 PART, LAYERS = 8, 8  # of hotspot's rows and columns; GEMM's layers that are simulated
+OF_TWO = {"gemm": 2, "hotspot": 12}  # the same for each of two processes, of which each runs all that it runs in the study:
+WARM, TIMED = {"gemm": 20, "hotspot": 10}, {"gemm": 10, "hotspot": 5}  # two warm-ups and one iteration, of ten tokens or passes
 # What resident kernels take is no paging, and comes from other rows than those that are scored: cudaMalloc of the same file,
 # and the run alone of each pair.
 ACCESS_NS = 0.568e6 / (16_834_658_304 / 4096)  # seq_stream, device, 0.5
@@ -42,8 +48,9 @@ HINTS: dict[str, tuple[str, int] | None] = {
 # eviction_freq_pid_decay(1, 1) moves a chunk to the end of the list at each service, as the driver does.
 DRIVER_ITSELF = ("no_policy", "single_2x", "eviction_freq_pid_decay")
 MOST = 100.0
-PAIR = "two processes as one whose kernels alternate"
-UNEQUAL = "one process ends first: that needs processes on the common clock"
+LOW = " low"  # behind the case: the other one of two processes
+TWO = "two processes in time slices"
+ORDER = f"{TWO}; its eviction as the driver's: a chunk's services follow each other"
 
 
 @dataclass(frozen=True)
@@ -64,27 +71,23 @@ class StudyRow:
 
 def published() -> list[StudyRow]:
     with (FOLDER / "gpu_ext_published.csv").open(encoding="utf-8", newline="") as file:
-        return [_row(row) for row in csv.DictReader(file)]
+        rows = list(csv.DictReader(file))
+    return [_row(row) for row in rows] + [_row(row, "low_ms") for row in rows if row["low_ms"]]
 
 
-def _row(row: dict[str, str]) -> StudyRow:
-    ms = float(row["median_ms"])
+def _row(row: dict[str, str], column: str = "median_ms") -> StudyRow:
+    ms, low = float(row[column]), column == "low_ms"
     apart = row["policy"] and not row["policy"].startswith("single")
     hinted = "memadvise" in row["file"]
     group = f"{row['kernel']}, {'two processes' if apart else 'hints' if hinted else 'alone'}"
     case = f"{row['policy']}({row['high']}, {row['low']})" if apart else row["policy"] or f"{row['mode']} {row['size_factor']}"
-    return StudyRow(group, case, ms, float(row["min_ms"] or ms), float(row["max_ms"] or ms), tuple(row.items()),
+    least, most = (ms, ms) if low else (float(row["min_ms"] or ms), float(row["max_ms"] or ms))
+    return StudyRow(group, case + LOW * low, ms, least, most, tuple(row.items()),
                     row["mode"] in GIVEN or row["policy"] in GIVEN or (row["kernel"], row["mode"]) in STORES)  # fmt: skip
 
 
-def refusal(row: StudyRow) -> str:
-    """Why there is no answer; "" where there is one."""
-    equal = row["high"] == row["low"] or float(row["high"] or 0) > MOST
-    return "" if not row["policy"] or row["policy"].startswith("single") or equal else UNEQUAL
-
-
-def _loaded(row: StudyRow) -> bool:
-    """Whether the policy was there: the loader of prefetch_pid_tree refuses thresholds above 100 percent, and ends."""
+def _prefetches(row: StudyRow) -> bool:
+    """Whether the policy of prefetching was there: its loader refuses thresholds above 100 percent, and ends."""
     return bool(row["high"]) and row["policy"] not in DRIVER_ITSELF and float(row["high"]) <= MOST
 
 
@@ -100,24 +103,27 @@ def reproduce(
 
 
 def _answer(row: StudyRow) -> dict[str, Any]:
-    why = "given" if row.given else refusal(row)
-    how = PAIR if "two processes" in row.group else ""
-    found = [] if why else [_ms(row, context) for context in CONTEXTS]
+    two = "two processes" in row.group
+    how = (ORDER if row["policy"] == "prefetch_eviction_pid" else TWO) if two else ""
+    found = [] if row.given else [_ms(row, context) for context in CONTEXTS]
     low, high = (min(found), max(found)) if found else (None, None)
     nearest = None if low is None or high is None else min(max(row.published_ms, low), high)
     return {
         "group": row.group, "case": row.case, "published": row.published_ms, "from": row.low_ms, "to": row.high_ms,
         "ours": None if low is None or high is None else (low + high) / 2, "ours_low": low, "ours_high": high,
-        "difference": None if nearest is None else nearest / row.published_ms - 1, "note": why or how,
+        "difference": None if nearest is None else nearest / row.published_ms - 1, "note": "given" if row.given else how,
     }  # fmt: skip
 
 
 def _ms(row: StudyRow, context: float) -> float:
     kernel, factor = row["kernel"], float(row["size_factor"])
-    threshold = float(row["high"]) if _loaded(row) else -1.0
     if kernel in SYNTHETIC:
         return simulated(kernel, factor, row["mode"], context)
-    return simulated_pair(kernel, factor, "two processes" in row.group, threshold, context)
+    if "two processes" not in row.group:
+        return simulated_alone(kernel, factor, context)
+    thresholds = (float(row["high"]), float(row["low"])) if _prefetches(row) else None
+    decays = row["policy"] == "eviction_freq_pid_decay" and row["high"] != row["low"]
+    return simulated_pair(kernel, factor, thresholds, decays, context)[LOW in row.case]
 
 
 @cache
@@ -142,34 +148,44 @@ def _iterations(times: list[float]) -> list[float]:
 
 
 @cache
-def simulated_pair(kernel: str, factor: float, two: bool, threshold: float, context: float) -> float:
-    """ms of one iteration of GEMM or hotspot, alone, or of two that take turns kernel by kernel."""
+def simulated_alone(kernel: str, factor: float, context: float) -> float:
+    """ms of one iteration of GEMM or hotspot, alone."""
     if kernel == "gemm":
         program = kernels.gemm(factor, LAYER_NS, LAYERS)
     else:
         program = kernels.hotspot(factor, PASS_NS * factor / ALONE, PART)
-    if two:
-        program = both(program)
-    prefetcher = "tree"
-    if threshold >= 0:
-        arrays = len(program.arrays) // 2 if two else len(program.arrays)
-        prefetcher = f"prefetch_pid_tree(arrays={arrays}, high={threshold:g}, low={threshold:g})"
-    return sum(_run(program, context, prefetcher)) * program.times
+    return sum(_run(program, context, "tree")) * program.times
 
 
-def both(program: StudyProgram) -> StudyProgram:
-    """Two processes that run the same program at once, as one whose kernels alternate: they share GPU, driver and link."""
-    def of(prefix: str, step: Step) -> Step:
-        if isinstance(step, Kernel):
-            accesses: list[Access] = [replace(a, array=prefix + a.array) for a in step.accesses]
-            return replace(step, accesses=accesses)
-        return replace(step, array=prefix + step.array) if isinstance(step, HostTouch) else step
+@cache
+def simulated_pair(
+    kernel: str, factor: float, thresholds: tuple[float, float] | None, decays: bool, context: float
+) -> tuple[float, float]:
+    """ms of the timed iteration of each of two processes that run GEMM or hotspot at once.
 
-    arrays = [Array(prefix + a.name, a.bytes) for prefix in ("high.", "low.") for a in program.arrays]
-    steps: list[Step] = []
-    for step in program.steps:
-        steps += [step] if isinstance(step, Start) else [of(prefix, step) for prefix in ("high.", "low.")]
-    return replace(program, arrays=arrays, steps=steps)
+    thresholds  of prefetch_pid_tree, percent; None: the driver's tree
+    decays      chunks of the second leave in the order in which they came
+    """
+    warm, timed = WARM[kernel], TIMED[kernel]
+    if kernel == "gemm":
+        program = kernels.gemm(factor, LAYER_NS, OF_TWO[kernel], warm, timed)
+    else:
+        program = kernels.hotspot(factor, PASS_NS * factor / ALONE, OF_TWO[kernel], warm, timed)
+    arrays, prefetch, evict = len(program.arrays), "tree", "driver"
+    if thresholds:
+        prefetch = f"prefetch_pid_tree(arrays={arrays}, high={thresholds[0]:g}, low={thresholds[1]:g})"
+    if decays:
+        evict = f"eviction_freq_pid_decay(arrays={arrays})"
+    ways = DriverSettings(prefetch=prefetch, evict=evict, own=registry.of(FOLDER / "policies.py"))
+    gpu = catalogue.load(MACHINE)
+    process = Process(
+        ManagedProgram(kernel, program.arrays, program.steps), gpu, int((TOTAL - 2 * context * GIB) * program.scale)
+    )
+    slices = Tenancy(
+        SLICES, (Tenant(slice=MEASURED_SLICE_NS),) * 2, Switch(bandwidth=float(gpu.memory.bandwidth.value) / 1e9)
+    )
+    high, low = (ran.metrics["makespan_ns"] for ran in simulate_processes([process] * 2, slices, settings=ways).results)
+    return high / 1e6 * program.times, low / 1e6 * program.times
 
 
 def _run(program: StudyProgram, context: float, prefetcher: str) -> list[float]:
