@@ -24,7 +24,7 @@ from gpusim.engine.pages.door import door
 from gpusim.engine.pages.driver_tables import DriverState
 from gpusim.engine.pages.launches import Paged, launched, pages, time_of, warps_of
 from gpusim.engine.pages.paging import MIGRATE
-from gpusim.engine.pages.traffic import Traffic
+from gpusim.engine.pages.traffic import PageTraffic
 from gpusim.engine.pages.traffic import of as traffic_of
 from gpusim.engine.pages.unfaulted import resident_blocks
 from gpusim.engine.run import tables
@@ -123,7 +123,7 @@ class OnIslands:
         touches = run.simulation.work.trace.activity[o] == KERNEL
         return int(program.sms[0, o]) if touches else 0, int(program.duration[o])
 
-    def traffic(self) -> Traffic | None:
+    def traffic(self) -> PageTraffic | None:
         """What has flowed, when a log was kept."""
         return traffic_of([run.simulation for run in self.runs], isinstance(self.islands, Coupled))
 

@@ -19,7 +19,7 @@ from gpusim.engine.pages.launches import TIMES, Paged, find, in_ns, launched, pa
 from gpusim.engine.pages.memory import build, resident_bytes
 from gpusim.engine.pages.on_island import OnIslands
 from gpusim.engine.pages.server import run_alone
-from gpusim.engine.pages.traffic import Traffic
+from gpusim.engine.pages.traffic import PageTraffic
 from gpusim.engine.state import NEVER
 from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError, resolve
 from gpusim.machine.platforms import Platform
@@ -79,7 +79,7 @@ class UvmResult:
     began: float = 0.0   # since when the run is timed; steps and counts are of what came then
     logged_before: int = 0  # events of the log that came before that
     full: str = "device"    # which memory, when it failed
-    traffic: Traffic | None = None  # what flowed, when a log was kept
+    traffic: PageTraffic | None = None  # what flowed, when a log was kept
 
     @property
     def ns(self) -> float:

@@ -14,7 +14,7 @@ from gpusim.trace.trace import COPY_IN, COPY_OUT
 
 
 @dataclass(frozen=True)
-class Traffic:
+class PageTraffic:
     """columns  of results.page_log.FLOWS, times in ns of the clock
     said     what the columns rest on: rates of links, links of ways, multiprocessors and slots of copy engines of each GPU
     """
@@ -23,7 +23,7 @@ class Traffic:
     said: dict[str, Any]
 
 
-def of(simulations: Sequence[Simulation], coupled: bool = False) -> Traffic | None:
+def of(simulations: Sequence[Simulation], coupled: bool = False) -> PageTraffic | None:
     """Of the islands of a run, which have come to their end; None where no log was kept.  coupled: all have one table."""
     islands = [simulation.island for simulation in simulations]
     if not islands or islands[0].traffic.size <= 1:
@@ -40,7 +40,7 @@ def of(simulations: Sequence[Simulation], coupled: bool = False) -> Traffic | No
         routes += [[number, way, *_links(island, row, first)] for way, row in enumerate(island.ways)]
     found = np.concatenate(rows)
     devices = [island.devices[0] for island in islands]
-    return Traffic(
+    return PageTraffic(
         {f"flow_{name}": found[name].copy() for name in TRAFFIC.names or ()},
         {
             "kept": kept, "rates": rates, "routes": routes, "sms": [int(device["sms"]) for device in devices],
