@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 from unified_by_hand import BLOCK, LINK, PAGE, TINY, blocks, simulate_uvm
 
+from gpusim.engine.pages.run import simulate_unified
 from gpusim.engine.pages.simulate import UvmResult
+from gpusim.machine.driver_parameters import UvmError
+from gpusim.machine.topology.build import load as topology
 from gpusim.machine.topology.connections import Connections
-from gpusim.programs.managed.steps import Access, Advise, Array, HostTouch, Kernel, Prefetch, Start
+from gpusim.programs.managed.steps import Access, Advise, Array, HostTouch, Kernel, ManagedProgram, Prefetch, Start
 
 pytestmark = [pytest.mark.hand_worked, pytest.mark.slow]
 
@@ -114,3 +117,15 @@ def test_zero_fills_and_a_kernel_share_the_memory() -> None:
     both = run(Prefetch("a"), Start(), blocks(0, array="c"), streams, machine=machine, arrays=arrays)
     # The kernel has all of the memory, and half of it from then on; it loses what the fill loses meanwhile.
     assert ends(both) == pytest.approx([alone + own - begins, 2 * own - begins], abs=1)
+
+
+def test_gpus_of_a_machine_share_the_links_that_it_says() -> None:
+    machine = topology("dgx-a100")  # two GPUs behind each switch
+    profile = machine.profile("gpu0")
+    arrays = [Array("a", 32 * BLOCK), Array("b", 32 * BLOCK)]
+    steps = [HostTouch("a"), HostTouch("b"), Start(), Prefetch("a", stream=0), Prefetch("b", 2, stream=0, gpu=2)]
+    program = ManagedProgram("two", arrays, steps)
+    apart, together = (simulate_unified(program, profile, machine=m).metrics["makespan_ns"] for m in (None, machine))
+    assert together / apart == pytest.approx(2, rel=0.1)
+    with pytest.raises(UvmError, match="runs kernels on 9 GPUs, and dgx-a100 has 8"):
+        simulate_unified(replace(program, steps=[*steps, Prefetch("a", 9, stream=0, gpu=9)]), profile, machine=machine)

@@ -21,9 +21,12 @@ from gpusim.engine.run.simulate import Simulation
 from gpusim.engine.run.simulate import prepared as run_of
 from gpusim.engine.state import NEVER
 from gpusim.machine import platforms, sharing
-from gpusim.machine.driver_parameters import BLOCK_BYTES
+from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError
 from gpusim.machine.platforms import Platform
 from gpusim.machine.profile import Profile
+from gpusim.machine.topology.connections import Connections
+from gpusim.machine.topology.sharing import shared
+from gpusim.machine.topology.topology import Topology
 from gpusim.programs.managed.layout import lay_out
 from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Start, Wait, on_stream
 from gpusim.results.page_log import BEFORE
@@ -45,6 +48,7 @@ def simulate_unified(
     active_thread_percentage: int = 100,
     seed: int = 0,
     log: bool = False,
+    machine: Topology | None = None,
 ) -> Result:
     """Run a managed program, or a recorded one whose allocator takes managed memory, under the driver's rules.
 
@@ -52,6 +56,7 @@ def simulate_unified(
     place           the allocator of a recorded program
     share           what the activities of a recorded program share, words of `gpusim.machine.sharing`
     active_thread_percentage  of the multiprocessors, what its kernels may use together
+    machine         whose first GPUs a managed program of several has, with the links that they share; None: each its own way
 
     Memory that is full and may not be evicted is a result, not an error.  Raises UvmError, ProfileError, PolicyError.
     """
@@ -69,9 +74,20 @@ def simulate_unified(
     timeline = Timeline(len(program.steps))
     gpus = max((step.gpu for step in program.steps if on_stream(step)), default=1)
     ran = simulate_uvm(
-        program.arrays, program.steps, platform, settings.parameters, gpus=gpus, watch=timeline.watch, **options
-    )
+        program.arrays, program.steps, platform, settings.parameters, gpus=gpus, watch=timeline.watch,
+        between=_between(machine, gpus), **options,
+    )  # fmt: skip
     return of_managed(Ran(source, profile, program, ran, settings, available, seed, timeline), log=log)
+
+
+def _between(machine: Topology | None, gpus: int) -> Connections | None:
+    """The links that so many GPUs of a machine share."""
+    if machine is None or gpus < 2:
+        return None
+    if gpus > len(machine.gpus):
+        raise UvmError(f"the program runs kernels on {gpus} GPUs, and {machine.name} has {len(machine.gpus)}")
+    links = shared(machine, list(machine.gpus)[:gpus])
+    return Connections(links.rates, links.beyond)
 
 
 @dataclass(frozen=True)
