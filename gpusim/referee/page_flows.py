@@ -27,7 +27,7 @@ def check(result: Result, found: Findings) -> None:
     if said is None or "flow_begin" not in log or said["kept"] > len(log["flow_begin"]):
         return
     flows = {name: np.ascontiguousarray(log[f"flow_{name}"]) for name in ("begin", "end", "process", "way", "passes")}
-    moved = log["flow_size"] - log["flow_left"]
+    moved = log["flow_size"] - np.where(flows["end"] < NEVER, log["flow_left"], 0.0)  # the run may end before a flow does
     ways = {(process, way): (links, memory) for process, way, links, memory in said["routes"]}
     keys, route = np.unique(np.stack([flows[c] for c in ("process", "way", "passes")], 1), axis=0, return_inverse=True)
     routes = [(*ways[p, w][0], *ways[p, w][1][:n]) for p, w, n in keys.tolist()]
