@@ -34,9 +34,6 @@ def zero(gpu: Any, size: int) -> None:
 def begin_copies(M: DriverState, g: int) -> None:
     """What the service that just ended has queued on GPU g begins; page tables come before, and wait for no copy."""
     gpu = M.gpus[g]
-    if gpu.queued <= 0.0 and gpu.setting_up <= 0.0:
-        note_copies(M, g, 0.0, 0.0)
-        return
     start = max(gpu.copied, M.state[0].now + gpu.setting_up)
     if gpu.queued > 0.0 and gpu.begun == 0:
         gpu.begun, gpu.first_copy = 1, start
