@@ -11,13 +11,18 @@ from typing import Any
 import pytest
 from unified_by_hand import BLOCK, TINY, blocks
 
+from gpusim.base.yaml.find import find
 from gpusim.engine.pages.processes import Process, simulate_processes
 from gpusim.engine.pages.settings import DriverSettings
-from gpusim.engine.run.tenants import Together
+from gpusim.engine.run.tenants import Program, Together, simulate_tenants
 from gpusim.machine import platforms
 from gpusim.machine.catalogue import load
+from gpusim.machine.kernels.durations import durations
+from gpusim.machine.profile import changed
 from gpusim.machine.tenancy import MPS, SLICES, Switch, Tenancy, Tenant
 from gpusim.programs.managed.steps import Access, Array, HostTouch, Kernel, ManagedProgram, Start, Wait
+from gpusim.trace.files import load_trace
+from gpusim.trace.workload import build
 
 pytestmark = [pytest.mark.hand_worked, pytest.mark.slow]
 
@@ -113,6 +118,23 @@ def test_the_hosts_of_processes_go_side_by_side() -> None:
     alone = ran(Tenancy(MPS, (Tenant(),)), 16, late)
     both = ran(AT_ONCE, 16, late, program(busy(10.0)))
     assert ends(both)[0] == ends(alone)[0]
+
+
+@pytest.mark.agreement
+@pytest.mark.parametrize("way", [SLICES, MPS])
+def test_with_all_memory_populated_traces_beside_each_other_take_what_they_take_without_unified_memory(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    profile = changed(changed(load("h100-sxm-80gb"), "memory.capacity", 1e12), "host.capacity", 1e12)
+    traces = [load_trace(find("trace", name)) for name in ("gpt-medium-infer", "resnet50-sgd")]
+    works = [build(trace, durations(trace, profile)[0]) for trace in traces]
+    tenancy = Tenancy(way, (Tenant(), Tenant()))
+    plain = simulate_tenants([Program(work, profile, 10**12) for work in works], tenancy, evict="none")
+    pages = [Process(work, profile, 10**12) for work in works]
+    driven = simulate_processes(pages, tenancy, settings=DriverSettings(advice="populate"))
+    assert counted(driven, "gpu_faults") == [0, 0] and driven.switches == plain.switches
+    assert ends(driven) == ends(plain)
 
 
 def kernel(grid: int) -> Kernel:

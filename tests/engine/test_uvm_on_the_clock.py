@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hand_worked import machine
 from unified_by_hand import BLOCK, TINY, blocks, simulate_uvm
 
-from gpusim.base.yaml.find import find
+from gpusim.base.yaml.find import find, names
 from gpusim.engine.pages import account
 from gpusim.engine.pages.run import simulate_unified
 from gpusim.engine.pages.settings import DriverSettings
@@ -19,6 +20,7 @@ from gpusim.machine.catalogue import load
 from gpusim.machine.kernels.durations import durations
 from gpusim.machine.profile import changed
 from gpusim.programs.managed.steps import Access, Array, HostTouch, Kernel, Prefetch, Start, Wait
+from gpusim.trace.answers import answers
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace
 from gpusim.trace.trace import COPY_IN
@@ -124,7 +126,16 @@ def test_copies_of_pages_and_of_the_program_share_the_link() -> None:
     assert both["compute_busy_ns"] == pages["compute_busy_ns"] == 4000
 
 
-@pytest.mark.parametrize("name", ["gpt-medium-infer", "resnet50-sgd", "unet3d-train"])
+def shipped() -> list[str]:
+    """Three quick traces, or with GPUSIM_ALL_TRACES in the environment all that have times and accesses: some minutes."""
+    if not os.environ.get("GPUSIM_ALL_TRACES"):
+        return ["gpt-medium-infer", "resnet50-sgd", "unet3d-train"]
+    files = {name: find("trace", name) for name in names("trace")}
+    can = {name: answers(load_trace(file)) for name, file in files.items() if file.suffix == ".npz"}
+    return [name for name, answer in can.items() if answer.times and answer.accesses]
+
+
+@pytest.mark.parametrize("name", shipped())
 def test_with_all_memory_populated_a_trace_takes_what_it_takes_without_unified_memory(name: str) -> None:
     profile = changed(changed(load("h100-sxm-80gb"), "memory.capacity", 1e12), "host.capacity", 1e12)
     trace = load_trace(find("trace", name))

@@ -16,7 +16,7 @@ from gpusim.engine.pages.settings import DriverSettings
 from gpusim.engine.pages.simulate import simulate_uvm
 from gpusim.machine import catalogue
 from gpusim.machine.platforms import load
-from gpusim.machine.tenancy import MEASURED_SLICE_NS, SLICES, Switch, Tenancy, Tenant
+from gpusim.machine.tenancy import FIXED_NS, MEASURED_SLICE_NS, SLICES, STATE, Switch, Tenancy, Tenant
 from gpusim.policies import registry
 from gpusim.programs.managed.steps import Advise, Kernel, ManagedProgram, Prefetch, Step
 from gpusim.studies.gpu_ext import kernels
@@ -28,6 +28,7 @@ CONTEXTS = (0.5, 1.2)  # GiB that a process takes from the total: not published,
 MACHINE = "rtx-5090"
 PART, LAYERS = 8, 8  # of hotspot's rows and columns; GEMM's layers that are simulated
 OF_TWO = {"gemm": 2, "hotspot": 12}  # the same for each of two processes, of which each runs all that it runs in the study:
+SHORTER = 10  # turns, and what a switch costs: in a memory of a hundredth a turn is to fill a small part of it, too
 WARM, TIMED = {"gemm": 20, "hotspot": 10}, {"gemm": 10, "hotspot": 5}  # two warm-ups and one iteration, of ten tokens or passes
 # What resident kernels take is no paging, and comes from other rows than those that are scored: cudaMalloc of the same file,
 # and the run alone of each pair.
@@ -79,7 +80,7 @@ def _row(row: dict[str, str], column: str = "median_ms") -> StudyRow:
     ms, low = float(row[column]), column == "low_ms"
     apart = row["policy"] and not row["policy"].startswith("single")
     hinted = "memadvise" in row["file"]
-    group = f"{row['kernel']}, {'two processes' if apart else 'hints' if hinted else 'alone'}"
+    group = f"{row['kernel']}, {'two processes' if apart else 'hints' if hinted else 'alone'}{',' * low}{LOW * low}"
     case = f"{row['policy']}({row['high']}, {row['low']})" if apart else row["policy"] or f"{row['mode']} {row['size_factor']}"
     least, most = (ms, ms) if low else (float(row["min_ms"] or ms), float(row["max_ms"] or ms))
     return StudyRow(group, case + LOW * low, ms, least, most, tuple(row.items()),
@@ -181,9 +182,8 @@ def simulated_pair(
     process = Process(
         ManagedProgram(kernel, program.arrays, program.steps), gpu, int((TOTAL - 2 * context * GIB) * program.scale)
     )
-    slices = Tenancy(
-        SLICES, (Tenant(slice=MEASURED_SLICE_NS),) * 2, Switch(bandwidth=float(gpu.memory.bandwidth.value) / 1e9)
-    )
+    cost = Switch(FIXED_NS / SHORTER, STATE // SHORTER, float(gpu.memory.bandwidth.value) / 1e9)
+    slices = Tenancy(SLICES, (Tenant(slice=MEASURED_SLICE_NS // SHORTER),) * 2, cost)
     high, low = (ran.metrics["makespan_ns"] for ran in simulate_processes([process] * 2, slices, settings=ways).results)
     return high / 1e6 * program.times, low / 1e6 * program.times
 
