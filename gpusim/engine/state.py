@@ -185,15 +185,20 @@ LINK = record([("rate", f8), ("left", f8), ("users", i8)])
 FLOW = record(
     [("process", i8), ("activity", i8), ("way", i8), ("passes", i8), ("remaining", f8), ("cap", f8), ("rate", f8),
      ("fixed", i8),
-     ("route", i8), ("route_end", i8)]  # the links that it shares now: of its way, and the memory where that is tight
+     ("route", i8), ("route_end", i8),  # the links that it shares now: of its way, and the memory where that is tight
+     ("kept", i8)]         # 1 + its row of `traffic`, 0: it has none
 )  # fmt: skip
 # What flows, and when the next of it ends: `time` is that up to which all have run, ns after `base`.
 FLUID = record(
     [("time", f8), ("base", i8), ("tick", i8), ("flows", i8),
      ("reshare", i8),      # the set of flows has changed
      ("calls", i8),        # a lender's host waits: there is something to do about it
-     ("arrivals", i8)]     # rows of `arrived`
+     ("arrivals", i8),     # rows of `arrived`
+     ("kept", i8)]         # flows so far, of which `traffic` has the first
 )  # fmt: skip
+# All that has flowed, where a log of that is kept: what for, so many bytes at this rate at most, and what was left of it.
+TRAFFIC = record([("begin", i8), ("end", i8), ("process", i8), ("way", i8), ("passes", i8),
+                  ("size", f8), ("cap", f8), ("left", f8)])  # fmt: skip
 # An activity that has started and goes on when others have, too: see `engine.fabric`.
 ARRIVAL = record([("process", i8), ("activity", i8)])
 
@@ -217,8 +222,7 @@ EVENT = record([("time", i8), ("order", i8), ("kind", i8), ("arg", i8)])
 PAGER = record(
     [("tables", i8), ("door", (i8, 2)),  # addresses; 0: there is none
      ("next", i8),         # ns: when the driver goes on, NEVER while it waits for others
-     ("flows", i8),        # its copies are flows on the links: so many bytes begin now, and take that long alone
-     ("into", f8), ("out", f8), ("lasts", f8),
+     ("flows", i8),        # what it moves, and what kernels access remotely, are flows on the links
      ("failed", i8),       # memory is full and may not be evicted
      ("stops", i8), ("ended", i8),  # Python wants to see each so many operators that have ended; how many have since
      ("due", i8),          # it is to be told
@@ -226,12 +230,27 @@ PAGER = record(
      ("wakes", i8),        # 1 + the process whose faults the driver turns to now, 0: none
      ("acted", i8)]        # of what the program does beside kernels, how much is done
 )  # fmt: skip
-LAUNCHED, STOPPED, DUE, COPIED = range(4)  # what is told: warps begin, they have stopped; the driver goes on, a copy has ended
+LAUNCHED, STOPPED, DUE, COPIED = range(4)  # what is told: warps begin, they have stopped; the driver goes on, a transfer ended
 WARPS = record(
     [("operator", i8), ("activity", i8),  # what runs, and its row
      ("go", i8),           # its warps go on now,
      ("stop", f8), ("work", f8),  # until this moment, ns, if nothing slows them down: so much of its own work
+     ("read", f8), ("written", f8), ("peer", f8),  # bytes that they access meanwhile in host memory, in another GPU's
      ("last", i8)]         # then they have ended; else they have faulted
+)  # fmt: skip
+# What the driver moves for one purpose: legs that follow one another, each of them a flow, cut into pieces.  Of the transfers
+# of a GPU the first are of its batch and of what comes or leaves ahead of need, then those that each stream's kernel waits for.
+LEAVES, FILLS, CROSSES, COMES, LEGS = range(5)  # to the host, zeroes in the GPU's memory, from another GPU, from the host
+OF_BATCH, AHEAD, OF_STREAM = range(3)
+IDLE, ASKED, MOVES = range(3)
+TRANSFER = record(
+    [("state", i8), ("leg", i8),
+     ("at", f8),           # ns: when the leg at hand begins, or its next piece; in the end, when all was over
+     ("ready", f8),        # ns: it is not over before
+     ("bytes", (f8, LEGS)), ("ns", (f8, LEGS)),  # that are left of each leg, and how long they take alone
+     ("piece", f8),        # bytes that move at once at most
+     ("moving", f8), ("takes", f8), ("since", i8),  # the piece at hand, how long it takes alone, the tick at which it was asked
+     ("late", i8)]         # others were on its links
 )  # fmt: skip
 
 # Time, and what the island does next.
@@ -376,10 +395,12 @@ class Island(NamedTuple):
     link: Annotated[Any, LINK, "links"]
     route: Annotated[Any, i8, "links of all ways"]  # of each way: WAY.route .. route_end
     flow: Annotated[Any, FLOW, "flows"]    # streams and slots of copy engines
+    traffic: Annotated[Any, TRAFFIC, "traffic"]  # one row: no log is kept
     arrived: Annotated[Any, ARRIVAL, "streams"]
     running: Annotated[Any, RUN, "streams"]  # in the order of their starts
     pager: Annotated[Any, PAGER, 1]
     warps: Annotated[Any, WARPS, "streams"]
+    transfers: Annotated[Any, TRANSFER, "transfers"]  # of managed memory: OF_STREAM + streams
     heap: Annotated[Any, EVENT, "events"]
     freed: Annotated[Any, FREED, RECENTLY_FREED]
     freed_use: Annotated[Any, i4, RECENTLY_FREED + 1, "Q"]  # last row: all older ones together

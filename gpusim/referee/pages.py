@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpusim.referee import page_flows
 from gpusim.referee import page_walk as w
 from gpusim.referee.page_walk import SAYS, walk
 from gpusim.referee.report import Findings, Report
@@ -36,6 +37,7 @@ def check(result: Result) -> Report:
     found.count("records", len(log["time"]))
     _totals(result, pages.sums, page, found)
     _times(result, found)
+    page_flows.check(result, found)
     return found.report()
 
 

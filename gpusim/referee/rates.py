@@ -70,7 +70,7 @@ def carried(c: Carried, name: str, per_ns: float) -> None:
         c.found[k].say(c.record[k], f"activity {c.activity[k]} moves {c.size[k]} bytes in {c.end[k] - c.start[k]} ns",
                        f"at most {per_ns:g} bytes/ns ({name})")  # fmt: skip
     if len(c.size):
-        worst, at = _most_over(c.start, c.end, c.size.astype(np.float64), per_ns)
+        worst, at = most_over(c.start, c.end, c.size.astype(np.float64), per_ns)
         if worst > slack + 1e-9 * c.size.sum(dtype=np.float64):
             c.found[at].say(c.record[at], f"the link {name} has carried {worst:.0f} bytes too many by here",
                             f"at most {per_ns:g} bytes/ns in every interval")  # fmt: skip
@@ -87,7 +87,7 @@ def remote(acts: ActivityTimes, trace: Trace, tiers: Tiers) -> tuple[I64, I64]:
     return out[0], out[1]
 
 
-def _most_over(start: I64, end: I64, size: npt.NDArray[np.float64], rate: float) -> tuple[float, int]:
+def most_over(start: I64, end: I64, size: npt.NDArray[np.float64], rate: float) -> tuple[float, int]:
     """The most by which copies inside any interval exceed rate x length, bytes, and the copy that ends it.
 
     For an interval from s to e: (bytes of copies ended by e) - (bytes of copies started before s) is at most what the

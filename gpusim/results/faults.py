@@ -19,12 +19,14 @@ FAULTS = {
 }  # fmt: skip
 TIMES = {
     "gpu": "GPU's own work", "remote": "GPU waits for remote memory", "cpu": "CPU's own work", "driver": "driver's host work",
+    "for_cpu": "driver's work for the CPU",
     "copy_in": "copies in", "copy_out": "copies out", "waited": "throttled waits",
     "idle": "no kernel on the GPU",
 }  # fmt: skip
 BESIDE = {
     "kernels": "times of all kernels, added up", "standing": "of these, waiting for pages", "working": "of these, at work",
-    "any": "time with at least one kernel",
+    "any": "time with at least one kernel", "copies": "times of all copies, added up",
+    "hidden": "of these, beside work of kernels or the driver",
 }  # fmt: skip
 
 
@@ -37,7 +39,7 @@ class AllocationFaults:
     again       bytes that came to a GPU after they had been evicted from it
     ping_pong   bytes that came to a GPU after the CPU had taken them from it
     wasted      bytes that were prefetched and left untouched
-    service_ns  serving its faults, making room for it included
+    service_ns  serving faults of GPUs on it, making room for it included; cpu_service_ns those of the CPU
     swept       it was brought in by rising addresses (1) or falling ones (-1); 0: in no such order, or unknown
     """
 
@@ -55,6 +57,7 @@ class AllocationFaults:
     remote: int
     pinned: int
     service_ns: float
+    cpu_service_ns: float = 0.0
     swept: int = 0
 
     @property

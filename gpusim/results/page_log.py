@@ -54,7 +54,12 @@ STEPS = (
     "step_name",           # into `step_names`, which are texts
     "step_op",             # operator of a recorded program, -1 where there is none
     "step_gpu", "step_stream",  # of a kernel; 0 where the host carries it out
+    "step_wants", "step_own",  # multiprocessors that a kernel can use, and ns that it takes on these without faults
     "step_start", "step_end",  # ns since the run is timed
     *(f"step_{cause}" for cause in STALLS),  # ns
 )  # fmt: skip
 NAMES = "step_names"
+
+# What flowed on the links and through the memory, a row for each flow: when, of which GPU, over which of its ways, how often
+# through the memory, bytes, the rate that it reaches alone, and bytes that were left when it was taken off the links.
+FLOWS = ("flow_begin", "flow_end", "flow_process", "flow_way", "flow_passes", "flow_size", "flow_cap", "flow_left")

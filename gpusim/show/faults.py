@@ -138,11 +138,13 @@ def text(report: FaultReport, name: str, free_ns: float | None = None) -> str:
     parts = [name, verdict(report, free_ns), *report.told]
     parts.append(table(_times(report), ("where the time went", "time", "share")))
     if report.beside:
-        parts.append(table(_beside(report), ("kernels side by side", "time", "of makespan")))
+        parts.append(table(_beside(report), ("what went side by side", "time", "of makespan")))
     if report.processes:
-        parts.append(table(rows := _processes(report), list(rows[0])))
+        together = _processes(report)
+        parts.append(table(together, list(together[0])))
     parts += [f"Faults    {_faults(report)}", f"Batches   {_batches(report)}", f"Bytes     {_bytes(report)}"]
-    parts.append(table(_allocations(report.allocations[:MOST]), list(_allocations(report.allocations[:1])[0])))
+    rows = _allocations(report.allocations[:MOST])
+    parts.append(table(rows, list(rows[0])))
     if len(report.allocations) > MOST:
         parts.append(f"... and {len(report.allocations) - MOST} more allocations")
     return "\n\n".join(part for part in parts if part)
@@ -205,9 +207,9 @@ def _processes(report: FaultReport) -> list[dict[str, object]]:
 
 
 def _beside(report: FaultReport) -> list[dict[str, object]]:
-    """Kernels of several streams or GPUs: their own times, which add up to more than the time that passed."""
+    """Kernels of several streams or GPUs, and copies beside work: their own times add up to more than the time that passed."""
     return [
-        {"kernels side by side": words, "time": show_time(ns), "of makespan": _share(ns, report.makespan_ns)}
+        {"what went side by side": words, "time": show_time(ns), "of makespan": _share(ns, report.makespan_ns)}
         for name, words in BESIDE.items() if (ns := report.beside.get(name, 0.0))
     ]  # fmt: skip
 
@@ -252,13 +254,15 @@ def _bytes(report: FaultReport) -> str:
 
 def _allocations(allocations: Sequence[AllocationFaults]) -> list[dict[str, str]]:
     """Worst first: what thrashes, then what took longest to serve."""
+    of_cpu = any(a.cpu_service_ns for a in allocations)
     return [
         {
             "allocation": a.name, "size": show_bytes(a.bytes),
             "GPU faults": f"{a.faults['gpu_reads'] + a.faults['gpu_writes']:,}",
             "CPU faults": f"{a.faults['cpu_reads'] + a.faults['cpu_writes']:,}", "came": _size(a.brought),
             "came again": _size(a.again), "ping-pong": _size(a.ping_pong), "wasted": _size(a.wasted), "remote": _size(a.remote),
-            "serving it": show_time(a.service_ns) if a.service_ns else "-",
+            "serving GPUs": show_time(a.service_ns) if a.service_ns else "-",
+            **({"serving CPU": show_time(a.cpu_service_ns) if a.cpu_service_ns else "-"} if of_cpu else {}),
         }
         for a in allocations
     ]  # fmt: skip

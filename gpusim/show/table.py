@@ -34,6 +34,7 @@ from gpusim.show.view import (
     number,
     place_name,
     ratio,
+    said,
     scale,
     text,
     value,
@@ -271,7 +272,7 @@ def _columns(results: Sequence[Result], metric: str, verdicts: _Verdicts) -> lis
 
 
 def _key_column(results: Sequence[Result], key: str) -> Column:
-    cells = [text(key, r.spec.get(key)) for r in results]
+    cells = [text(key, said(r, key)) for r in results]
     last = (layout(results).lines or ("evict",))[-1]
     if key == last:
         cells = [f"{c} {ORACLE}" if r.oracle else c for c, r in zip(cells, results, strict=True)]

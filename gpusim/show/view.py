@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,6 +26,7 @@ _DERIVED = {
     "trace_hash", "profile_hash", "hardware", "capacity", "footprint", "rates", "slots", "durations_hash",
     "oracle", "oracles", "log", "use", *FOR_REFEREE,
 }  # fmt: skip
+OF_DRIVER = {"evict": "driver", "prefetch": "tree"}  # what decides under unified memory where nothing else is named
 OF_RANKS = ("parallel", "placement", "stragglers")
 # Runs that differ in these have other references.
 REFERENCE = ("profile", "trace", "transform", "active_thread_percentage", *OF_RANKS)
@@ -125,6 +127,15 @@ def text(key: str, value: Any) -> str:
         values = ", ".join(f"{k}={v}" for k, v in inner.items()) if isinstance(inner, Mapping) else str(inner)
         return f"{name}({values})" if values else name
     return _text(key, value) if isinstance(value, str | int | float) or value is None else str(value)
+
+
+def said(result: Result, key: str) -> Any:
+    """The value of a spec key; under unified memory of the driver's victims and prefetcher, or of what is in their place."""
+    value, unified = result.spec.get(key), result.spec.get("unified")
+    if value is not None or key not in OF_DRIVER or unified in (None, "none"):
+        return value
+    named = re.search(rf"\b{key}=(\w+(?:\([^)]*\))?)", str(unified))
+    return named[1] if named else OF_DRIVER[key]
 
 
 @lru_cache(maxsize=16384, typed=True)  # runs of a large grid have few different values

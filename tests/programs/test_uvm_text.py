@@ -64,6 +64,7 @@ arrays: {a: 3 MiB, b: {bytes: 64 KiB, kind: system, at: 4 KiB}}
 steps:
   - {advise: [a, b], hint: preferred_location, processor: cpu}
   - {prefetch: a, first: 1 MiB, count: 2 MiB}
+  - {prefetch: b, stream: 1}
   - repeat: 2
     steps:
       - {host_read: a, to: 1 MiB}
@@ -72,11 +73,12 @@ steps:
 """.replace("to: 1 MiB", "count: 1 MiB"))  # fmt: skip
     assert list(p.steps) == [
         Advise("a", "preferred_location", 0), Advise("b", "preferred_location", 0), Prefetch("a", 1, MIB, 2 * MIB),
+        Prefetch("b", stream=1),
         HostTouch("a", False, 0, MIB), HostTouch("a", False, 0, MIB), Discard("b", 4096), Free("b"), Free("a"),
     ]  # fmt: skip
     assert (p.arrays[1].kind, p.arrays[1].at) == ("system", 4096)
     assert p.footprint == (2 + 1) * 2 * MIB
-    assert [s.where.rpartition(":")[2] for s in p.steps] == ["4", "4", "5", "8", "8", "9", "10", "10"]
+    assert [s.where.rpartition(":")[2] for s in p.steps] == ["4", "4", "5", "6", "9", "9", "10", "11", "11"]
 
 
 def test_streaming_covers_an_array_once_with_any_number_of_threads(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import math
 from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
-from gpusim.engine.state import Island
+from gpusim.engine.state import NEVER, Island
 
 # Differences below this many nanoseconds are float noise: two flows that end so close together end together.
 SAME_INSTANT = 1e-4
@@ -118,6 +118,8 @@ def add(isl: Island, activity: int, way: int, passes: int, size: float, cap: flo
     w = isl.ways[way]
     x = put(isl, isl.clock[0].process, activity, way, size, cap)
     x.route, x.route_end, x.passes = w.route, w.route_end, passes
+    if isl.traffic.size > 1:
+        keep(isl, x)
 
 
 @kernel
@@ -127,15 +129,29 @@ def put(isl: Island, process: int, activity: int, way: int, size: float, cap: fl
     x = isl.flow[fluid.flows]
     fluid.flows += 1
     x.process, x.activity, x.way = process, activity, way
-    x.remaining, x.cap, x.rate = size, cap, 0.0
+    x.remaining, x.cap, x.rate, x.kept = size, cap, 0.0, 0
     fluid.reshare = 1
     return x
+
+
+@outlined
+def keep(isl: Island, x: Any) -> None:
+    """A flow that begins now has a row of the traffic, while there is room."""
+    fluid = isl.fluid[0]
+    if fluid.kept < isl.traffic.size:
+        t = isl.traffic[fluid.kept]
+        t.begin, t.end, t.process, t.way, t.passes = isl.clock[0].now, NEVER, x.process, x.way, x.passes
+        t.size, t.cap, t.left = x.remaining, x.cap, x.remaining
+        x.kept = fluid.kept + 1
+    fluid.kept += 1
 
 
 @kernel
 def remove(isl: Island, f: int) -> None:
     """Flow f is none any more."""
-    fluid = isl.fluid[0]
+    fluid, kept = isl.fluid[0], isl.flow[f].kept
+    if kept:
+        isl.traffic[kept - 1].end, isl.traffic[kept - 1].left = isl.clock[0].now, isl.flow[f].remaining
     fluid.flows -= 1
     isl.flow[f] = isl.flow[fluid.flows]
     fluid.reshare = 1
@@ -164,7 +180,9 @@ def take_ended(isl: Island) -> Any:
             others += 1
         if left < least:
             ended, least = f, left
-    process, activity, way = isl.flow[ended].process, isl.flow[ended].activity, isl.flow[ended].way
+    process, activity, way, kept = isl.flow[ended].process, isl.flow[ended].activity, isl.flow[ended].way, isl.flow[ended].kept
     remove(isl, ended)
+    if kept:
+        isl.traffic[kept - 1].end, isl.traffic[kept - 1].left = fluid.tick, 0.0
     fluid.reshare = others <= 1
     return process, activity, way

@@ -13,6 +13,7 @@ from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import accounts, copy_engines, lent, links, managed, remote, sharing, sms
 from gpusim.engine.clock import event_heap as heap
 from gpusim.engine.clock.records import record as record
+from gpusim.engine.clock.submitting import submit as submit
 from gpusim.engine.state import (
     DRAIN,
     E_KERNEL,
@@ -32,24 +33,6 @@ from gpusim.engine.state import (
 )
 from gpusim.results import log
 from gpusim.trace.trace import COLLECTIVE, HOST_WORK, KERNEL
-
-
-@kernel
-def submit(isl: Island, q: int, kind: int, way: int, arg: int, size: int, duration: int, time: int) -> int:
-    """Append an activity to queue q with no needs yet; returns its row."""
-    c = isl.clock[0]
-    queue = isl.queues[q]
-    row = queue.base + (queue.submitted & queue.mask)
-    queue.submitted += 1
-    a = isl.activities[row]
-    a.kind, a.way, a.queue, a.arg, a.bytes, a.number, a.submit, a.duration = kind, way, q, arg, size, c.number, time, duration
-    a.start, a.end, a.done, a.brought, a.cancelled, a.parts, a.behind, a.waited = NEVER, NEVER, 0, 0, 0, 0, q, 0
-    a.gives, a.called, a.paged, a.stalled = 0, 0, 0, 0
-    c.number += 1
-    c.woken = isl.look[q] = 1
-    for k in range(c.queues):
-        isl.need[row, k] = 0
-    return row
 
 
 @kernel
@@ -166,6 +149,8 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
                 set_out(isl, prog, row)
             if on_sms or (d.shares_memory and a.kind == KERNEL):
                 sharing.enter(isl, prog, row)
+                if a.paged and a.stopped < NEVER:
+                    managed.stand(isl, row)
                 if on_sms:
                     sms.enter(isl, prog, row)
             if not on_sms:
@@ -183,7 +168,8 @@ def set_out(isl: Island, prog: Instructions, row: int) -> None:
     elif a.way == MEETS:
         arrive(isl, row)
     else:
-        heap.push(isl, isl.clock[0].now + isl.ways[a.way].latency, E_MOVE, row)
+        pages = isl.pager[0].tables and a.kind == SWAP  # the driver's own times hold what it costs to start
+        heap.push(isl, isl.clock[0].now + (0 if pages else isl.ways[a.way].latency), E_MOVE, row)
 
 
 @outlined
@@ -214,6 +200,9 @@ def shown(isl: Island, q: int) -> int:
 def move(isl: Island, prog: Instructions, row: int) -> None:
     """The latency of a copy is over: its bytes flow."""
     a = isl.activities[row]
+    if a.kind == SWAP and isl.pager[0].tables:
+        managed.move(isl, row)
+        return
     rate = a.bytes / a.duration if a.way == TIMED_COPY or a.kind == HOST_WORK else own_rate(prog, isl.ways[a.way], a.bytes)
     links.begin(isl, row, a.way, float(a.bytes), rate)
 

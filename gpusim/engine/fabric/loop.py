@@ -90,7 +90,7 @@ def wake(many: Processes, p: int, now: int) -> None:
     pager.wakes = 0
     isl = island_at(many.rows[other].island)
     isl.pager[0].next = now
-    event_heap.push(isl, now, E_PAGES, 0)
+    event_heap.push(isl, now, E_PAGES, -1)
     many.next[other] = min(many.next[other], now)
 
 

@@ -32,6 +32,7 @@ from gpusim.engine.state import (
     RESHARE,
     RUNNING,
     STUCK,
+    SWAP,
     WAKES,
     Instructions,
     Island,
@@ -47,13 +48,15 @@ island_at, program_at, policies_at = tables_at(ISLAND), tables_at(PROGRAM), tabl
 def end(isl: Island, prog: Instructions, pol: PolicyTables, row: int, own: bool) -> None:
     """A part of an activity is over, a kernel's own work or what flows for it, and with the last of them the activity.
 
-    What flows of no activity (-1) are copies of the driver.
+    What flows of no activity (below 0) is a transfer of the driver's.
     """
     if row < 0:
-        managed.copied(isl)
+        managed.moved(isl, pol, -1 - row)
         return
     if isl.activities[row].paged:
-        if not managed.stop(isl, row):
+        if own and isl.activities[row].parts:
+            sharing.own_work_ends(isl, row)
+        if not remote.is_last(isl, row) or not managed.stop(isl, row):
             return
         if isl.activities[row].kind != KERNEL:  # all that it touches is there
             queues.set_out(isl, prog, row)
@@ -62,6 +65,8 @@ def end(isl: Island, prog: Instructions, pol: PolicyTables, row: int, own: bool)
         sharing.own_work_ends(isl, row)
     if remote.is_last(isl, row):
         queues.finish(isl, pol, row)
+        if isl.pager[0].tables and isl.activities[row].kind == SWAP:
+            managed.moved(isl, pol, isl.activities[row].arg)
 
 
 @kernel
@@ -73,7 +78,7 @@ def step_device(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
         _, ended, way = links.take_ended(isl)
         own = way == NO_WAY
         if ended < 0:
-            managed.copied(isl)
+            managed.moved(isl, pol, -1 - ended)
         elif own and sharing.ends_early(isl, ended):
             ended = -1
     else:
@@ -86,7 +91,7 @@ def step_device(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
         elif kind == E_READY:
             c.woken = isl.look[arg] = 1
         elif kind == E_PAGES:
-            managed.goes_on(isl)
+            managed.goes_on(isl, pol, arg)
         else:
             remote.flow(isl, prog, arg, kind - E_READ)
     if ended >= 0:

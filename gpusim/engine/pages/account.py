@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from gpusim.engine.pages.simulate import StepResult, UvmResult
+from gpusim.engine.pages.simulate import UvmResult, occupied
 from gpusim.programs.managed.layout import Span
 from gpusim.results.fault_picture import Picture
 from gpusim.results.faults import FAULTS, TIMES, Activity, AllocationFaults, FaultReport, merged, ranked
@@ -62,6 +60,7 @@ def _allocation(name: str, span: Span, seen: Any, page: int, picture: Picture) -
         remote=int(seen["remote_bytes"]),
         pinned=int(seen["pinned"]),
         service_ns=float(seen["service"]),
+        cpu_service_ns=float(seen["cpu_service"]),
         swept=picture.swept(span.first, span.bytes),
     )
 
@@ -77,12 +76,13 @@ def _times(result: UvmResult) -> dict[str, float]:
     lagged, waited = _sum(counts, "lagged"), _sum(counts, "waited")
     copies = min(_sum(counts, "copy_wait"), max(stood - waited, 0.0))
     share = occupied(kernels) / ran if ran else 0.0
+    lagged = min(lagged, max(ran - stood, 0.0))
     parts = {
         "gpu": share * (ran - stood - lagged), "remote": share * lagged, "cpu": _sum(host, "busy"),
         "copies": share * copies + _sum(host, "copy_wait"), "waited": share * waited + _sum(host, "waited"),
     }  # fmt: skip
     served = sum(step.ns for step in hosts) - sum(_sum(host, name) for name in ("busy", "copy_wait", "waited"))
-    parts["driver"] = share * (stood - copies - waited) + served
+    parts["driver"], parts["for_cpu"] = share * (stood - copies - waited), served
     moved = {way: float(result.counts[way].sum()) for way in ("copy_in", "copy_out")}
     times = dict.fromkeys(TIMES, 0.0)
     for name, ns in parts.items():
@@ -98,23 +98,17 @@ def _sum(counts: list[Any], name: str) -> float:
     return float(sum(count[name].sum() for count in counts))
 
 
-def occupied(steps: Sequence[StepResult]) -> float:
-    """ns in which at least one of the steps goes on."""
-    total, until = 0.0, -math.inf
-    for start, end in sorted((step.start, step.end) for step in steps):
-        total += max(end - max(start, until), 0.0)
-        until = max(until, end)
-    return total
-
-
 def _beside(result: UvmResult) -> dict[str, float]:
-    """What went on side by side: kernel time by what it was, added up over kernels, and the time in which there was any."""
-    kernels = [step for step in result.steps if step.gpu]
+    """What went on side by side: times of kernels, added up over kernels, and the time in which there was any; copies, and what
+    of them lay beside work."""
+    kernels, found = [step for step in result.steps if step.gpu], dict[str, float]()
     ran, any_of_them = sum(step.ns for step in kernels), occupied(kernels)
-    if ran - any_of_them < 1.0:
-        return {}
-    stood = sum(step.stalled for step in kernels)
-    return {"kernels": ran, "working": ran - stood, "standing": stood, "any": any_of_them}
+    if ran - any_of_them >= 1.0:
+        stood = sum(step.stalled for step in kernels)
+        found = {"kernels": ran, "working": ran - stood, "standing": stood, "any": any_of_them}
+    copies = float(result.counts["copy_in"].sum() + result.counts["copy_out"].sum())
+    hidden = copies - _sum([step.counts for step in result.steps], "copy_wait")
+    return found | ({"copies": copies, "hidden": hidden} if hidden >= 1.0 else {})
 
 
 def _steps(result: UvmResult) -> list[Activity]:

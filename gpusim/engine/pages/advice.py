@@ -48,7 +48,7 @@ def advised(program: ManagedProgram, said: str, memory: int = ENDLESS) -> Manage
     """
     for part in said.split():
         name, colon, word = part.rpartition(":")
-        known = [array.name for array in program.arrays]
+        known = [array.name for array in program.arrays if array.kind != "device"]
         begins, star, _ = name.partition("*")
         meant = [k for k in known if k.startswith(begins)] if star else [k for k in known if k == name or not colon]
         if not meant:

@@ -77,7 +77,7 @@ def from_plain(values: Mapping[str, Any]) -> Advised:
 
 def candidates(report: FaultReport) -> list[str]:
     """The allocations that are worth a try: those that thrash most first, then by the time that they take."""
-    cost = {a.name: a.service_ns + (report.times["remote"] if a.remote else 0.0) for a in report.allocations}
+    cost = {a.name: a.service_ns + a.cpu_service_ns + (report.times["remote"] if a.remote else 0.0) for a in report.allocations}
     noticed = [a.name for a in report.allocations if a.thrashed or cost[a.name] >= NOTICED * report.makespan_ns]
     return noticed[:WORST]
 

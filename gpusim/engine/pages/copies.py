@@ -7,10 +7,27 @@ Copies of a service follow each other without a gap: together they start once.  
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpusim.base.compiled import kernel
 from gpusim.engine.pages.bits import PAGES, next_set, total
 from gpusim.engine.pages.driver_tables import MANAGED, DriverState
 from gpusim.engine.pages.events import note_copies
+from gpusim.engine.state import FILLS, LEGS
+
+
+@kernel
+def adds(gpu: Any, leg: int, size: int, byte: float) -> None:
+    """The next transfer of the GPU has so many bytes more, at so many ns each."""
+    gpu.moves[leg] += size
+    gpu.takes[leg] += size * byte
+
+
+@kernel
+def zero(gpu: Any, size: int) -> None:
+    """So many bytes of its memory are zeroed."""
+    gpu.queued += size * gpu.zero_byte
+    adds(gpu, FILLS, size, gpu.zero_byte)
 
 
 @kernel
@@ -35,6 +52,8 @@ def wait_for_copies(M: DriverState) -> None:
         if M.gpus[g].copied > s.now:
             M.counts[g].copy_wait += M.gpus[g].copied - s.now
             s.now = M.gpus[g].copied
+        for leg in range(LEGS):  # they have had their time
+            M.gpus[g].moves[leg] = M.gpus[g].takes[leg] = 0.0
 
 
 @kernel

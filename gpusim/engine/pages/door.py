@@ -15,7 +15,7 @@ from gpusim.engine.clock.links import SAME_INSTANT
 from gpusim.engine.pages import server
 from gpusim.engine.pages.driver_tables import DriverState
 from gpusim.engine.pages.paging import AT_REST, CALLED, HALF, PagedKernels, driver_at, paging_at
-from gpusim.engine.state import COPIED, DUE, LAUNCHED, NEVER, STOPPED
+from gpusim.engine.state import AHEAD, COPIED, DUE, LAUNCHED, NEVER, OF_STREAM, STOPPED
 
 
 @kernel
@@ -31,33 +31,38 @@ def exact(at: float, now: int) -> float:
 
 
 @entry(types.int64(types.int64, types.int64, types.int64, types.int64))
-def door(tables: int, told: int, stream: int, now: int) -> int:
-    """What is told happens now, ns: of a stream, or of the driver.  The tick at which the driver goes on, NEVER if it waits."""
+def door(tables: int, told: int, which: int, now: int) -> int:
+    """What is told happens now, ns: of a stream, a transfer, or the driver.  When the driver goes on, NEVER if it waits."""
     P = paging_at(tables)
     M = driver_at(P.driver[0])
-    return tell(M, P, told, stream, now)
+    return tell(M, P, told, which, now)
 
 
 @outlined
-def tell(M: DriverState, P: PagedKernels, told: int, stream: int, now: int) -> int:
+def tell(M: DriverState, P: PagedKernels, told: int, which: int, now: int) -> int:
     s, v, p = M.state[0], P.server[0], P.pager[0]
-    s.now = float(now)
-    if told in (LAUNCHED, STOPPED):
+    s.now = exact(P.transfers[which].at, now) if told == COPIED else float(now)
+    if told in (LAUNCHED, STOPPED) or (told == COPIED and which >= OF_STREAM):
+        stream = which - OF_STREAM if told == COPIED else which
         operator = P.warps[stream].operator
         account(P, operator, -1)
         if told == LAUNCHED:
             server.launch(M, P, stream, operator)
-        else:
+        elif told == STOPPED:
             s.now = exact(P.warps[stream].stop, now)
             server.stopped(M, P, stream)
+        else:
+            server.copied(M, P, which)
         account(P, operator, 1)
+    elif told == COPIED and which == AHEAD:
+        server.copied(M, P, which)
     elif v.process == p.process and v.phase == CALLED:
         s.now, v.phase = exact(v.at, now), AT_REST
     elif v.process == p.process and v.phase != AT_REST:
         operator = P.warps[v.stream].operator
         account(P, operator, -1)
         if told == COPIED:
-            server.copied(M, P)
+            server.copied(M, P, which)
         else:
             s.now = exact(v.at, now)
             server.due(M, P)

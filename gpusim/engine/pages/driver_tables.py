@@ -14,6 +14,7 @@ import numpy as np
 from gpusim.base.compiled import by_pointer, kernel
 from gpusim.base.tables import f8, i4, i8, record, signature
 from gpusim.engine.pages.bits import WORDS
+from gpusim.engine.state import LEGS
 from gpusim.results.page_log import LOG
 
 u8, u1 = np.uint64, np.uint8
@@ -35,7 +36,8 @@ SCRATCH = 13
 FREE, UNUSED, DISCARDED, USED, HELD, LISTS = range(6)
 
 # What gives memory to a block: the driver; the host's kernel, in page tables that GPUs share (ATS) or the driver mirrors (HMM).
-MANAGED, ATS, HMM = range(3)
+# DEVICE: cudaMalloc's, outside of all that.
+MANAGED, ATS, HMM, DEVICE = range(4)
 
 # Why pages move.
 DEMAND, PREFETCH, EVICTION, EXPLICIT, COUNTER, CAUSES = range(6)
@@ -79,7 +81,8 @@ GPU = record(
      ("engaged", f8),  # how long the copy engine has worked for faults
      ("copied", f8), ("queued", f8), ("setting_up", f8),  # when all copies are over; of the service that runs
      ("replays_at", f8),  # the batch that it serves ends then
-     ("into", f8), ("out", f8), ("first_copy", f8), ("begun", i8),  # of a batch: bytes over the link, when they begin
+     ("moves", (f8, LEGS)), ("takes", (f8, LEGS)),  # bytes that no transfer has yet, and what they take, ns
+     ("first_copy", f8), ("begun", i8),  # of a batch: when its copies begin, and whether they have
      ("noted", i8),  # records of the log before the service that runs
      ("replays_seen", i8),  # the replay since which rows of `locks` are kept
      ("pieces", i8), ("oldest_piece", i8), ("newest_piece", i8),
@@ -144,7 +147,7 @@ RANGE = record(
      ("left_clean", i8), ("zeroed", i8), ("wasted", i8), ("refetched", i8),
      ("ping_pong", i8),      # came to a GPU again after the CPU had taken it
      ("remote_bytes", i8), ("throttled", i8), ("pinned", i8), ("notices", i8),
-     ("service", f8), ("copy_in", f8), ("copy_out", f8)]  # ns
+     ("service", f8), ("cpu_service", f8), ("copy_in", f8), ("copy_out", f8)]  # ns; of faults of GPUs, of the CPU's
 )  # fmt: skip
 
 # Uses of one block in one launch that follow closely: see `foresight`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import add, clear, copy, fill, keep, none, put, runs, subtract, total
 from gpusim.engine.pages.chunks import let_go, take_free, unlink
-from gpusim.engine.pages.copies import chunks_of, host_chunks
+from gpusim.engine.pages.copies import adds, chunks_of, host_chunks
 from gpusim.engine.pages.driver_tables import (
     CPU,
     DIRTY,
@@ -29,6 +29,7 @@ from gpusim.engine.pages.events import note
 from gpusim.engine.pages.mapping import unmap
 from gpusim.engine.pages.remapping import defer
 from gpusim.engine.pages.victims import victim
+from gpusim.engine.state import LEAVES
 from gpusim.results.page_log import COPY, GONE, KEEP
 
 
@@ -115,7 +116,7 @@ def throw_out(M: DriverState, g: int, b: int, mask: int) -> float:
         copy(W, afar, mask)
         subtract(W, afar, row(M, p, RESIDENT, b))
         unmap(M, p, b, afar)
-    gpu.out += pages * s.page_bytes
+    adds(gpu, LEAVES, pages * s.page_bytes, gpu.out_byte)
     defer(M, g, b)
     gpu.queued += min(records, 1) * gpu.out_start + pages * s.page_bytes * gpu.out_byte
     host_chunks(M, b, pages)

@@ -34,7 +34,8 @@ FRONT = record(
      ("slots", i8),  # of a uTLB, that this kernel uses
      ("warps", i8), ("ctas", i8), ("grid_x", i8), ("next_cta", i8), ("threads", i8), ("steps", i8), ("accesses", i8),
      ("sweeps", i8),  # thread blocks that find all their pages run through at once (sweep.py)
-     ("issued", i8), ("ns", f8), ("remote_ns", f8), ("outstanding", i8), ("turn", i8),
+     ("issued", i8), ("ns", f8), ("remote_ns", f8), ("read", f8), ("written", f8), ("peer", f8),  # remote bytes
+     ("outstanding", i8), ("turn", i8),
      ("buffered", i8), ("get", i8)]
 )  # fmt: skip
 
@@ -91,12 +92,15 @@ def from_afar(M: DriverState, F: Front, b: int, page: int, write: bool, sectors:
     M.ranges[M.blocks[b].range].remote_bytes += n_bytes
     if gpu.peer_byte > 0.0 and not M.bits[row(M, CPU, RESIDENT, b), page >> 6] & bit(page):
         f.remote_ns += n_bytes * gpu.peer_byte
+        f.peer += n_bytes
     elif write:
         f.remote_ns += n_bytes * gpu.store_byte
+        f.written += n_bytes
         if sectors < lines * (LINE // SECTOR):
             f.remote_ns += lines * gpu.remote_store
     else:
         f.remote_ns += n_bytes * gpu.remote_byte + lines * gpu.remote_request
+        f.read += n_bytes
     if M.state[0].counters:
         count(M, p, b, page, lines, M.state[0].now + max(f.issued * f.ns, f.remote_ns))
 

@@ -118,13 +118,11 @@ def host_touch(M: DriverState, first: int, outer: int, write: bool) -> int:
     return DONE
 
 
-@entry()
-def migrate(M: DriverState, first: int, outer: int, to: int) -> int:
+@outlined
+def prefetch(M: DriverState, first: int, outer: int, to: int) -> int:
     """cudaMemPrefetchAsync: block by block, without faults.  Copies overlap the driver's work on the next block."""
     s, W = M.state[0], M.bits
-    if s.unified:
-        to = CPU
-    n, begin = M.counts[to], s.now
+    to = CPU if s.unified else to
     for b in range(first // s.per_block, (outer - 1) // s.per_block + 1):
         page, end = part(M, b, first, outer)
         mask = scratch(M, FAULTED)
@@ -147,8 +145,19 @@ def migrate(M: DriverState, first: int, outer: int, to: int) -> int:
         for q in range(s.processors):
             if q != to and sees(M, q, b, to):
                 grant(M, q, b, mask)
+    return DONE
+
+
+@entry()
+def migrate(M: DriverState, first: int, outer: int, to: int) -> int:
+    """The same, and waiting for it."""
+    s = M.state[0]
+    to = CPU if s.unified else to
+    begin = s.now
+    if prefetch(M, first, outer, to):
+        return int(s.failed)
     wait_for_copies(M)
-    n.service += s.now - begin
+    M.counts[to].service += s.now - begin
     return DONE
 
 

@@ -17,7 +17,7 @@ from gpusim.engine.pages.memory import front
 from gpusim.engine.pages.paging import ACT, LAUNCH, PAGING, SERVER, PagedKernels
 from gpusim.engine.pages.sweep import sweeps
 from gpusim.engine.pages.unfaulted import kernel_ns, resident_blocks
-from gpusim.engine.state import NEVER, PAGER, WARPS
+from gpusim.engine.state import NEVER, OF_STREAM, PAGER, WARPS
 from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError
 from gpusim.machine.platforms import Platform
 from gpusim.programs.managed.layout import Span
@@ -48,9 +48,11 @@ class Paged:
 
     def __init__(
         self, M: DriverState, platform: Platform, launched: Launched, streams: Any, *, gpu: int = 1, acts: Any = None,
-        counts: bool = True, server: Any = None, process: int = 0, processes: int = 1,
+        sent: Sequence[Any] = (), counts: bool = True, server: Any = None, process: int = 0, processes: int = 1,
     ) -> None:  # fmt: skip
         """streams: of each operator its stream.  counts: keep what each operator counted.
+
+        sent    of each operator the row of `acts` that it is, None of a kernel
 
         server  the driver's, where this is one of several processes that have the GPU: see `beside`
         """
@@ -65,11 +67,16 @@ class Paged:
         fronts = np.zeros(n, np.int64)
         for q, placed in self.fronts.items():
             fronts[q] = placed.address
+        own = [row for row in sent if row is not None]
+        acts = _rows([*([] if acts is None else acts.tolist()), *own], ACT)
+        number = np.zeros(max(len(sent), 1), np.int64)
+        number[[o for o, row in enumerate(sent) if row is not None]] = np.arange(len(acts) - len(own), len(acts)) + 1
         is_ns = np.zeros(columns, np.int64)
         is_ns[TIMES] = 1
         self.tables = filled(
-            PagedKernels, {"streams": n}, pager=pager, warps=table(n, WARPS), fronts=fronts, server=server,
-            acts=table(0, ACT) if acts is None else acts, driver=np.array([self.memory.address]), is_ns=is_ns,
+            PagedKernels, {"streams": n, "transfers": OF_STREAM + n}, pager=pager, warps=table(n, WARPS), fronts=fronts,
+            server=server, acts=acts, sent=number,
+            driver=np.array([self.memory.address]), is_ns=is_ns,
             others=np.zeros(processes, np.int64), **launched._asdict(), **_views(M.counts, "counts"),
             **{name: view.reshape(-1, len(M.counts), columns) for name, view in _views(self.counted, "counted").items()},
         )  # fmt: skip
@@ -100,6 +107,14 @@ def find(name: str, spans: Mapping[str, Span], where: str) -> Span:
     if spans[name].freed:
         raise UvmError(f"{where}: segmentation fault at {spans[name].first:#x}, {name!r} has been freed")
     return spans[name]
+
+
+def pages(span: Span, first: int, count: int | None, platform: Platform, where: str) -> tuple[int, int]:
+    """Positions of the pages that hold bytes [first, first + count) of an allocation."""
+    count = span.bytes - first if count is None else count
+    if first < 0 or count <= 0 or first + count > span.bytes:
+        raise UvmError(f"{where}: bytes {first}..{first + count} lie outside of the allocation of {span.bytes} bytes")
+    return (span.first + first) // platform.page, -(-(span.first + first + count) // platform.page)
 
 
 def launched(operators: Iterable[Sequence[Kernel]], spans: Mapping[str, Span], platform: Platform, M: DriverState) -> Launched:

@@ -16,6 +16,7 @@ from gpusim.engine.pages.driver_tables import (
     CONTEXT,
     COUNT,
     COUNTER_REGISTER,
+    DEVICE,
     FREE,
     GPU,
     HMM,
@@ -138,9 +139,11 @@ def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Ma
 
 
 def kind(array: Array, platform: Platform, ats_mode: int) -> int:
-    """What manages an allocation's pages: MANAGED, ATS or HMM."""
+    """What manages an allocation's pages: MANAGED, ATS, HMM or, by nothing, DEVICE."""
     if array.kind == "managed" or platform.unified:
         return MANAGED
+    if array.kind == "device":
+        return DEVICE
     return ATS if platform.ats and ats_mode else HMM
 
 

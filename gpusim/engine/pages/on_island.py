@@ -10,19 +10,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from gpusim.base.compiled import address
+from gpusim.base.tables import table
 from gpusim.engine import state
 from gpusim.engine.clock.links import SAME_INSTANT
 from gpusim.engine.clock.managed import DOOR
 from gpusim.engine.pages.door import door
 from gpusim.engine.pages.driver_tables import DriverState
-from gpusim.engine.pages.launches import Paged, launched, time_of, warps_of
+from gpusim.engine.pages.launches import Paged, launched, pages, time_of, warps_of
+from gpusim.engine.pages.paging import MIGRATE
+from gpusim.engine.pages.traffic import PageTraffic
+from gpusim.engine.pages.traffic import of as traffic_of
 from gpusim.engine.pages.unfaulted import resident_blocks
 from gpusim.engine.run import tables
+from gpusim.engine.run.coupled import Coupled
+from gpusim.engine.run.numbering import NO_BOUND
 from gpusim.engine.run.side_by_side import SideBySide
 from gpusim.engine.run.simulate import Simulation
 from gpusim.machine.constants import Machine
@@ -30,23 +37,36 @@ from gpusim.machine.kernels.needs import KernelNeeds
 from gpusim.machine.platforms import Platform
 from gpusim.machine.sharing import MEMORY, SMS
 from gpusim.machine.tiers import COPY_ENGINES, Tier, TierLink
+from gpusim.machine.topology.connections import Connections
 from gpusim.policies import registry
 from gpusim.programs.managed.layout import Span
-from gpusim.programs.managed.steps import Kernel, moved_bytes
+from gpusim.programs.managed.steps import Kernel, moved_bytes, on_stream
 from gpusim.trace import workload
 from gpusim.trace.build import make_trace
-from gpusim.trace.trace import OP, SYNC
+from gpusim.trace.trace import COPY_PEER, KERNEL, OP, SYNC
 
+MOVES = "cudaMemPrefetchAsync"
+KEPT = 1 << 22  # flows that a log keeps at most; room that is not needed costs no memory
 QUEUE = 1024  # kernels that the host may be ahead of a stream
 
 
-def attach(simulation: Simulation, paged: Paged, *, stops: int = 0) -> None:
-    """The simulation's kernels touch managed memory from now on.  stops: Python sees each so many operators that have ended."""
-    operators, pager = len(simulation.island.began), paged.tables.pager
+def attach(simulation: Simulation, paged: Paged, *, stops: int = 0, log: bool = False) -> None:
+    """The simulation's kernels touch managed memory from now on.
+
+    stops  Python sees each so many operators that have ended
+    log    keep all that flows
+    """
+    operators, pager, island = len(simulation.island.began), paged.tables.pager, simulation.island
+    transfers, streams = paged.tables.transfers, len(island.running)
+    copying = (island.queues["role"] != state.STREAM) & (island.queues["engine"] == 0)
+    island.queues["slots"][copying] = NO_BOUND  # where the program copies nothing, the driver's channels share the link
     pager["tables"], pager["door"], pager["flows"], pager["stops"] = paged.placed.address, address(door, DOOR), 1, stops
-    simulation.island = simulation.island._replace(
-        pager=pager, warps=paged.tables.warps, ended=np.full(operators, state.NEVER), stalled=np.zeros(operators, np.int64)
-    )
+    more = len(transfers) + 3 * streams  # that can flow: of each stream what it reads, writes and gets from other GPUs
+    simulation.island = island._replace(
+        pager=pager, warps=paged.tables.warps, transfers=transfers, flow=table(len(island.flow) + more, state.FLOW),
+        heap=table(len(island.heap) + 2 * more, state.EVENT), ended=np.full(operators, state.NEVER),
+        stalled=np.zeros(operators, np.int64), traffic=table(KEPT if log else 1, state.TRAFFIC),
+    )  # fmt: skip
 
 
 class KernelOwner(Protocol):
@@ -62,13 +82,20 @@ class OnIslands:
 
     def __init__(
         self, M: DriverState, platform: Platform, steps: Sequence[Any], spans: Mapping[str, Span],
-        seen: Callable[[int], bool] | None = None,
+        seen: Callable[[int], bool] | None = None, between: Connections | None = None,
     ) -> None:  # fmt: skip
-        """seen: called after each kernel that has ended, with its place in `steps`; True when the program goes on."""
+        """seen: called after each kernel that has ended, with its place in `steps`; True when the program goes on.
+
+        between  what lies between the GPUs 1, 2, ..; None: each has a way of its own to the host
+        """
         self.memory, self.seen = M, seen
-        self.gpus = sorted({step.gpu for step in steps if isinstance(step, Kernel)})
+        self.gpus = sorted({step.gpu for step in steps if on_stream(step)})
         self.runs = [OnIsland(self, M, platform, steps, spans, gpu) for gpu in self.gpus]
-        self.islands = SideBySide([run.simulation for run in self.runs], lookahead=0)
+        simulations = [run.simulation for run in self.runs]
+        if between is None or len(self.gpus) < 2:
+            self.islands = SideBySide(simulations, lookahead=0)
+        else:
+            self.islands = Coupled(simulations, replace(between, beyond=[between.beyond[gpu - 1] for gpu in self.gpus]))
         self.of = {place: run for run in self.runs for place in run.places}
 
     def run(self, first: int, outer: int, now: float) -> float:
@@ -76,6 +103,8 @@ class OnIslands:
         at = math.ceil(now - SAME_INSTANT)
         for run in self.runs:
             run.until(first, outer, at)
+            if not run.begins and isinstance(self.islands, Coupled):  # what still flows ahead of need ends with the GPU's turn
+                run.simulation.island.transfers["state"][state.AHEAD] = state.IDLE
         self.islands.processes.rows["ended"] = [not run.begins for run in self.runs]
         self.islands.advance(state.NEVER)
         if self.memory.state["failed"][0]:
@@ -86,6 +115,17 @@ class OnIslands:
     def result(self, place: int) -> tuple[float, float, float, Any]:
         """(start, end, for how long it stood, COUNT[P]) of the kernel there; NEVER where it has not begun, or not ended."""
         return self.of[place].result(place)
+
+    def needs(self, place: int) -> tuple[int, int]:
+        """Multiprocessors that the kernel there can use, and its duration without faults, ns; of a prefetch none."""
+        run = self.of[place]
+        o, program = run.operator[place], run.simulation.program
+        touches = run.simulation.work.trace.activity[o] == KERNEL
+        return int(program.sms[0, o]) if touches else 0, int(program.duration[o])
+
+    def traffic(self) -> PageTraffic | None:
+        """What has flowed, when a log was kept."""
+        return traffic_of([run.simulation for run in self.runs], isinstance(self.islands, Coupled))
 
 
 class OnIsland:
@@ -99,17 +139,18 @@ class OnIsland:
     ) -> None:  # fmt: skip
         """percentage: of the multiprocessors, what its kernels may use.  seat: among other processes, as `Paged` takes it."""
         self.whole, self.gpu = whole, gpu
-        self.places = [i for i, step in enumerate(steps) if isinstance(step, Kernel) and step.gpu == gpu]
-        kernels = [steps[i] for i in self.places]
+        self.places = [i for i, step in enumerate(steps) if on_stream(step) and step.gpu == gpu]
+        kernels = [_as_kernel(steps[i]) for i in self.places]
         self.operator = {place: o for o, place in enumerate(self.places)}
         numbers = {stream: q for q, stream in enumerate(sorted({kernel.stream for kernel in kernels}))}
         streams = np.array([numbers[kernel.stream] for kernel in kernels])
         each = launched([[kernel] for kernel in kernels], spans, platform, M)
-        self.paged = Paged(M, platform, each, streams, gpu=gpu, **seat)
+        sent = [_act(steps[i], spans, platform) for i in self.places]
+        self.paged = Paged(M, platform, each, streams, gpu=gpu, sent=sent, **seat)
         self.events = _events(steps, self.places)  # of each kernel where it stands among the instructions
         self.simulation = _simulation(kernels, streams, self.events, platform, spans, percentage)
         self.simulation.paging = self
-        attach(self.simulation, self.paged, stops=whole.seen is not None)
+        attach(self.simulation, self.paged, stops=whole.seen is not None, log=len(M.log) > 1)
         self.begins, self.reported = False, np.zeros(len(kernels), bool)
 
     def until(self, first: int, outer: int, at: int) -> None:
@@ -151,12 +192,25 @@ class OnIsland:
         return float(island.began[o]), float(island.ended[o]), float(island.stalled[o]), self.paged.of(o)
 
 
+def _as_kernel(step: Any) -> Kernel:
+    """The step as its stream sees it: a prefetch is a kernel that touches nothing."""
+    return step if isinstance(step, Kernel) else Kernel(MOVES, [], (1, 1), ns=0.0, gpu=step.gpu, stream=step.stream)
+
+
+def _act(step: Any, spans: Mapping[str, Span], platform: Platform) -> tuple[int, ...] | None:
+    """The row of `paging.ACT` of a prefetch."""
+    if isinstance(step, Kernel):
+        return None
+    range_ = pages(spans[step.array], step.first, step.count, platform, f"prefetch {step.array}")
+    return state.NEVER, MIGRATE, *range_, step.to
+
+
 def _events(steps: Sequence[Any], places: Sequence[int]) -> list[int]:
     """Of each kernel its event: behind the last before a step of the host stands a wait for all of them."""
     found, at, following = [], 0, [*places[1:], len(steps)]
     for place, then in zip(places, following, strict=True):
         found.append(at)
-        at += 1 + any(not isinstance(step, Kernel) for step in steps[place + 1 : then]) if then < len(steps) else 2
+        at += 1 + any(not on_stream(step) for step in steps[place + 1 : then]) if then < len(steps) else 2
     return found
 
 
@@ -170,8 +224,10 @@ def _simulation(
     kind[rows], arg[rows], stream[rows] = OP, np.arange(len(kernels)), streams
     duration = np.array([math.ceil(time_of(kernel, platform, spans) - SAME_INSTANT) for kernel in kernels], np.int64)
     names, op = np.unique([kernel.name for kernel in kernels], return_inverse=True)
+    activity = np.where([kernel.name == MOVES for kernel in kernels], COPY_PEER, KERNEL)
     trace = make_trace(
-        "kernels", {"size": [], "kind": kind, "arg": arg, "stream": stream, "op": op, "duration": duration},
+        "kernels", {"size": [], "kind": kind, "arg": arg, "stream": stream, "op": op, "duration": duration,
+         "activity": activity},
         {"op_names": [str(name) for name in names]}, check=False,
     )  # fmt: skip
     chosen = {kind: registry.get(kind, name) for kind, name in CHOSEN.items()}
@@ -200,7 +256,7 @@ def _shared(kernels: Sequence[Kernel], duration: Any, platform: Platform, percen
 def _machine(platform: Platform) -> Machine:
     """The GPU and its link; launches and the allocator take no time, as a managed program's steps have theirs in them."""
     into, out = platform.link.in_rate / 1e9, platform.link.out_rate / 1e9
-    both = into + out
+    both, peer = into + out, platform.peer_rate / 1e9
     links = {name: TierLink(name, rate) for name, rate in (("h2d", into), ("d2h", out), ("both", both))}
     host = Tier(
         "host", "host", 0, into, out, 0, 0, (links["h2d"], links["both"]), (links["d2h"], links["both"]), COPY_ENGINES, 1, 1
@@ -211,6 +267,6 @@ def _machine(platform: Platform) -> Machine:
     ) | dict.fromkeys(("malloc_per_byte", "free_per_byte", "move_per_byte"), 0.0)  # fmt: skip
     return Machine(
         capacity=1 << 40, tiers=(host,), chain="host", h2d=into, d2h=out, both=both, curve=(), curve_out=(),
-        curve_collective=(), peer=None, collective=both, host=both, nvme_read=1.0, nvme_write=1.0, copies_in=1, copies_out=1,
-        queue=QUEUE, **nothing,  # type: ignore[arg-type]
+        curve_collective=(), peer=peer or None, collective=peer or both, host=both, nvme_read=1.0, nvme_write=1.0,
+        copies_in=1, copies_out=1, queue=QUEUE, **nothing,  # type: ignore[arg-type]
     )  # fmt: skip

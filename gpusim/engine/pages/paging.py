@@ -15,7 +15,7 @@ from gpusim.base.compiled import by_pointer, tables_at
 from gpusim.base.tables import f8, i8, record, signature
 from gpusim.engine.pages.driver_tables import DRIVER
 from gpusim.engine.pages.frontend import FRONT_END
-from gpusim.engine.state import PAGER, WARPS
+from gpusim.engine.state import LEGS, PAGER, TRANSFER, WARPS
 from gpusim.programs.managed.pattern import ACCESS, SHAPE
 
 driver_at, front_at = tables_at(DRIVER), tables_at(FRONT_END)
@@ -27,11 +27,16 @@ LAUNCH = record(
      ("sweeps", i8),                     # see sweep.py
      ("identity", i8)]                   # equal for kernels of one name over the same arrays
 )  # fmt: skip
-RUNS, WAITS, ENDED = range(3)  # what a kernel does: its warps go on, all stand until faults are served, none is left
-PROGRESS = record([("state", i8), ("launch", i8), ("end", i8), ("since", f8)])  # launches of its operator; when it stopped, ns
+# What a kernel does: its warps go on; all stand until faults are served; its next launch begins when the warps have stopped, or
+# when what the program brings before it is there; no warp is left.
+RUNS, WAITS, BEGINS, BRINGS, ENDED = range(5)
+PROGRESS = record(
+    [("state", i8), ("launch", i8), ("end", i8), ("since", f8),  # launches of its operator; when it stopped, ns
+     ("asked", f8), ("moves", i8)]       # ns: since when it waits for what the program brings; whether pages are among that
+)  # fmt: skip
 # HELD_UP: another GPU has the next block; HALF: one block of a batch is served, and the warps go on before the next;
 # CALLED: the faults of another process are next, which is not told yet.
-AT_REST, COPIES, SERVES, HELD_UP, HALF, CALLED = range(6)
+AT_REST, SERVES, HELD_UP, HALF, CALLED = range(5)
 SERVER = record(
     [("phase", i8), ("stream", i8), ("gpu", i8),
      ("process", i8),                    # whose stream it is, where several have one GPU
@@ -41,7 +46,8 @@ SERVER = record(
      ("fetched", i8), ("unique", i8), ("next", i8), ("noted", i8), ("throttled", i8),  # of the batch
      ("begin", f8), ("engaged", f8),
      ("over", f8),                       # ns: its work and its copies are done
-     ("copied", f8), ("coming", f8)]     # when the copies are, alone on their link; of their time, what comes takes
+     ("copied", f8),                     # when the copies are, alone on their link
+     ("ahead", (f8, LEGS)), ("ahead_ns", (f8, LEGS))]  # what has come or left ahead of need, and has yet to flow
 )  # fmt: skip
 RELEASE, DISCARD, MIGRATE = range(3)
 # What the program does before a launch, on its stream, with the pages [first, outer).
@@ -54,6 +60,7 @@ class PagedKernels(NamedTuple):
 
     pager: Annotated[Any, PAGER, 1]
     warps: Annotated[Any, WARPS, "streams"]
+    transfers: Annotated[Any, TRANSFER, "transfers"]
     runs: Annotated[Any, PROGRESS, "streams"]
     fronts: Annotated[Any, i8, "streams"]       # addresses, 0 of a stream whose kernels touch nothing
     server: Annotated[Any, SERVER, 1]           # which the processes on one GPU share
@@ -64,6 +71,7 @@ class PagedKernels(NamedTuple):
     accesses: Annotated[Any, ACCESS, "accesses"]
     indices: Annotated[Any, i8, "entries"]      # of gathers
     acts: Annotated[Any, ACT, "acts"]
+    sent: Annotated[Any, i8, "O"]               # 1 + the act that an operator is which is no kernel, 0: it is none
     driver: Annotated[Any, i8, 1]               # address of the DriverState, which GPUs share
     # What each operator counted, of all processors: COUNT as whole numbers, as floats, and which column is a float.
     counts: Annotated[Any, i8, "P", "columns"]

@@ -6,6 +6,7 @@ from gpusim.base.compiled import outlined
 from gpusim.engine.pages import system
 from gpusim.engine.pages.bits import PAGES, clear, copy, fill, next_set, subtract, total
 from gpusim.engine.pages.chunks import append, frame_of, has_room, hold
+from gpusim.engine.pages.copies import zero
 from gpusim.engine.pages.driver_tables import (
     ATS,
     FRESH,
@@ -98,5 +99,5 @@ def populate(M: DriverState, g: int, b: int, mask: int) -> float:
     n = total(W, nowhere)
     M.counts[g].zeroed += n
     M.ranges[block.range].zeroed += n
-    gpu.queued += n * s.page_bytes * gpu.zero_byte
+    zero(gpu, n * s.page_bytes)
     return float(ns)

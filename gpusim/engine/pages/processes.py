@@ -22,12 +22,12 @@ from gpusim.base.units import show_bytes
 from gpusim.engine import state
 from gpusim.engine.pages import host, page_tables, raster
 from gpusim.engine.pages.before import program_of, room
-from gpusim.engine.pages.launches import beside
+from gpusim.engine.pages.launches import beside, pages
 from gpusim.engine.pages.paging import AT_REST, CALLED, ENDED, RUNS, SERVER, WAITS
 from gpusim.engine.pages.recorded import RecordedRun, clock_begins
 from gpusim.engine.pages.run import Ran, of_managed, of_recorded
 from gpusim.engine.pages.settings import DRIVER, DriverSettings
-from gpusim.engine.pages.simulate import StepResult, UvmResult, begin, fits, minus, pages, plus
+from gpusim.engine.pages.simulate import StepResult, UvmResult, begin, fits, minus, plus
 from gpusim.engine.pages.simulate import memory as driver_tables
 from gpusim.engine.pages.stepped_run import SteppedRun
 from gpusim.engine.pages.timeline import Timeline

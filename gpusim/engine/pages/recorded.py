@@ -17,12 +17,12 @@ import numpy as np
 from gpusim.base.tables import table
 from gpusim.engine import state
 from gpusim.engine.pages.driver_tables import DriverState
-from gpusim.engine.pages.launches import Paged, launched
+from gpusim.engine.pages.launches import Paged, launched, pages
 from gpusim.engine.pages.on_island import attach
 from gpusim.engine.pages.paging import ACT, DISCARD, MIGRATE, RELEASE
-from gpusim.engine.pages.simulate import StepResult, begin, host_is_full, pages, run
+from gpusim.engine.pages.simulate import StepResult, begin, host_is_full, run
 from gpusim.engine.pages.timeline import Timeline
-from gpusim.engine.run.simulate import Prepared
+from gpusim.engine.run.simulate import Prepared, Simulation
 from gpusim.machine.platforms import Platform
 from gpusim.programs.managed.layout import Span, lay_out
 from gpusim.programs.managed.steps import Discard, Free, Kernel, ManagedProgram, Prefetch, Start
@@ -99,19 +99,21 @@ class RecordedRun:
         _own_time(tables, operators, work)
         streams = work.trace.stream[work.trace.kind == OP].astype(np.int64)
         self.paged = Paged(M, self.platform, tables, streams, acts=acts, **seat)
-        attach(simulation, self.paged, stops=self.timeline.every)
+        attach(simulation, self.paged, stops=self.timeline.every, log=len(M.log) > 1)
+        _widen(simulation, self.platform)
         simulation.paging = self.watched = _Watched(M, self.prepared, self.timeline, self.platform)
         return self.paged
 
     def found(self, earlier: Any, logged: int) -> Replayed:
         """What has become of it, once it has stopped for good."""
         found, simulation = Replayed([], earlier, 0.0, logged), self.prepared.simulation
-        island, trace = simulation.island, self.work.trace
+        island, trace, program = simulation.island, self.work.trace, simulation.program
         for op in range(trace.ops):
             if island.began[op] < state.NEVER:
                 name, end = trace.op_names[trace.op[op]], min(int(island.ended[op]), simulation.now)
                 began, stalled = float(island.began[op]), float(island.stalled[op])
-                found.steps.append(StepResult(name, began, float(end), self.paged.of(op), 1, stalled))
+                needs = int(program.sms[0, op]) if trace.activity[op] == KERNEL else 0, int(program.duration[op])
+                found.steps.append(StepResult(name, began, float(end), self.paged.of(op), 1, stalled, *needs))
         if simulation.reason == state.PAGED:
             full = self.watched.full
             name = found.steps[-1].name if found.steps else self.program.name
@@ -141,6 +143,14 @@ def replay(
     one.attach()
     prepared.simulation.advance(state.NEVER)
     return one.found(*before)
+
+
+def _widen(simulation: Simulation, platform: Platform) -> None:
+    """Links bear what the driver's copies have been measured to reach, where a profile gives them less."""
+    link, into, out = simulation.island.link, platform.link.in_rate / 1e9, platform.link.out_rate / 1e9
+    for name, rate in (("h2d", into), ("d2h", out), ("both", max(into, out))):
+        at = simulation.links.index(name)
+        link["rate"][at] = max(link["rate"][at], rate)
 
 
 def _operators(

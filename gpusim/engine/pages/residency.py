@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import PAGES, add, clear, copy, keep, next_set, none, runs, subtract, total
 from gpusim.engine.pages.chunks import append, free_frame
-from gpusim.engine.pages.copies import chunks_of, host_chunks
+from gpusim.engine.pages.copies import adds, chunks_of, host_chunks
 from gpusim.engine.pages.driver_tables import (
     ATS,
     COPIED,
@@ -35,6 +35,7 @@ from gpusim.engine.pages.mapping import unmap
 from gpusim.engine.pages.pieces import refresh, settle
 from gpusim.engine.pages.population import populate
 from gpusim.engine.pages.system import give_back
+from gpusim.engine.state import COMES, CROSSES, LEAVES
 from gpusim.results.page_log import COPY, FILL, GONE
 
 
@@ -104,12 +105,12 @@ def copies_take(M: DriverState, p: int, q: int, b: int, pages: int, records: int
     if p == CPU:
         M.counts[q].copy_out += took
         M.gpus[q].queued += start + pages * s.page_bytes * byte
-        M.gpus[q].out += pages * s.page_bytes
+        adds(M.gpus[q], LEAVES, pages * s.page_bytes, byte)
         seen.copy_out += took
     else:
         n.copy_in += took
         gpu.queued += start + pages * s.page_bytes * byte
-        gpu.into += pages * s.page_bytes if q == CPU or gpu.peer_byte == 0.0 else 0.0
+        adds(gpu, COMES if q == CPU or gpu.peer_byte == 0.0 else CROSSES, pages * s.page_bytes, byte)
         seen.copy_in += took
 
 

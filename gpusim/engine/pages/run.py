@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpusim.engine.pages import account, page_tables, raster, recorded, step_columns, victims
+import numpy as np
+
+from gpusim.engine.pages import account, device_memory, page_tables, raster, recorded, step_columns, traffic, victims
 from gpusim.engine.pages.before import footprint, program_of, room
 from gpusim.engine.pages.driver_tables import COUNTER, CPU, DEMAND, EXPLICIT, PREFETCH
 from gpusim.engine.pages.settings import DRIVER, DriverSettings
@@ -17,12 +19,16 @@ from gpusim.engine.pages.timeline import Timeline
 from gpusim.engine.run import outcome
 from gpusim.engine.run.simulate import Simulation
 from gpusim.engine.run.simulate import prepared as run_of
+from gpusim.engine.state import NEVER
 from gpusim.machine import platforms, sharing
-from gpusim.machine.driver_parameters import BLOCK_BYTES
+from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError
 from gpusim.machine.platforms import Platform
 from gpusim.machine.profile import Profile
+from gpusim.machine.topology.connections import Connections
+from gpusim.machine.topology.sharing import shared
+from gpusim.machine.topology.topology import Topology
 from gpusim.programs.managed.layout import lay_out
-from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Start, Wait
+from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Start, Wait, on_stream
 from gpusim.results.page_log import BEFORE
 from gpusim.results.result import FINISHED, HOST_OOM, OOM, Result
 from gpusim.trace.trace import HOST_WORK, MOVES, OP
@@ -42,6 +48,7 @@ def simulate_unified(
     active_thread_percentage: int = 100,
     seed: int = 0,
     log: bool = False,
+    machine: Topology | None = None,
 ) -> Result:
     """Run a managed program, or a recorded one whose allocator takes managed memory, under the driver's rules.
 
@@ -49,6 +56,7 @@ def simulate_unified(
     place           the allocator of a recorded program
     share           what the activities of a recorded program share, words of `gpusim.machine.sharing`
     active_thread_percentage  of the multiprocessors, what its kernels may use together
+    machine         whose first GPUs a managed program of several has, with the links that they share; None: each its own way
 
     Memory that is full and may not be evicted is a result, not an error.  Raises UvmError, ProfileError, PolicyError.
     """
@@ -64,11 +72,22 @@ def simulate_unified(
         how = {"place": place, "share": share, "active_thread_percentage": active_thread_percentage, "seed": seed}
         return _of_recorded(source, profile, program, platform, settings, available, options, how)
     timeline = Timeline(len(program.steps))
-    gpus = max((step.gpu for step in program.steps if isinstance(step, Kernel)), default=1)
+    gpus = max((step.gpu for step in program.steps if on_stream(step)), default=1)
     ran = simulate_uvm(
-        program.arrays, program.steps, platform, settings.parameters, gpus=gpus, watch=timeline.watch, **options
-    )
+        program.arrays, program.steps, platform, settings.parameters, gpus=gpus, watch=timeline.watch,
+        between=_between(machine, gpus), **options,
+    )  # fmt: skip
     return of_managed(Ran(source, profile, program, ran, settings, available, seed, timeline), log=log)
+
+
+def _between(machine: Topology | None, gpus: int) -> Connections | None:
+    """The links that so many GPUs of a machine share."""
+    if machine is None or gpus < 2:
+        return None
+    if gpus > len(machine.gpus):
+        raise UvmError(f"the program runs kernels on {gpus} GPUs, and {machine.name} has {len(machine.gpus)}")
+    links = shared(machine, list(machine.gpus)[:gpus])
+    return Connections(links.rates, links.beyond)
 
 
 @dataclass(frozen=True)
@@ -106,6 +125,7 @@ def _of_recorded(
     ran = UvmResult(
         platform, found.steps, M.counts, lay_out(program.arrays), M.ranges, M.sizes, raster.of(M, found.earlier),
         M.log[:events], events, told, page_tables.entries(M), found.reason, found.began, found.logged_before, found.where,
+        traffic.of([prepared.simulation]) if options["log"] else None,
     )  # fmt: skip
     done = Ran(work, profile, program, ran, settings, available, how["seed"], timeline)
     return of_recorded(done, work, prepared.simulation, log=bool(options["log"]))
@@ -117,7 +137,7 @@ def of_managed(done: Ran, *, log: bool = False) -> Result:
     numbers = metrics(program, ran) | _peaks(done.timeline)
     kept = None
     if log:
-        kept = {name: ran.log[name].copy() for name in ran.log.dtype.names} | _steps(program, ran, numbers)
+        kept = _logged(ran) | _steps(program, ran, numbers)
     return _result(_spec(done, log), ran, numbers, kept, done.timeline, together=False)
 
 
@@ -130,9 +150,19 @@ def of_recorded(done: Ran, work: Workload, simulation: Simulation, *, log: bool 
     kept = None
     if log:
         waited = step_columns.waits(pairs) | step_columns.before(simulation.log(), work.trace.ops)
-        kept = {name: ran.log[name].copy() for name in ran.log.dtype.names}
+        kept = _logged(ran)
         kept |= step_columns.columns(pairs, ran.began, waited, numbers)
     return _result(_spec(done, log), ran, numbers, kept, done.timeline, together=True)
+
+
+def _logged(ran: UvmResult) -> dict[str, Any]:
+    """The columns of the log of pages, and of what flowed, since the run is timed."""
+    found = {name: ran.log[name].copy() for name in ran.log.dtype.names}
+    if ran.traffic is not None:
+        found |= ran.traffic.columns
+        for name in ("flow_begin", "flow_end"):
+            found[name] = np.where(found[name] < NEVER, found[name] - round(ran.began), NEVER)
+    return found
 
 
 def _kernels_of(work: Workload) -> list[Kernel]:
@@ -200,15 +230,17 @@ def _peaks(timeline: Timeline) -> dict[str, int | float]:
 
 def _for_referee(program: ManagedProgram, ran: UvmResult, evict: str) -> dict[str, Any]:
     """What the referee has to know of a run, beside its log."""
+    taken = device_memory.chunks(program.arrays, ran.platform)
     return {
         "page": ran.platform.page,
-        "chunks": 0 if ran.platform.unified else ran.platform.memory // BLOCK_BYTES,
+        "chunks": 0 if ran.platform.unified else ran.platform.memory // BLOCK_BYTES - taken,
         "whole": not hasattr(victims.module(evict), "PIECES"),
         "processors": len(ran.counts),
         "allocations": [[array.bytes, array.at, array.kind] for array in program.arrays],
         "events": ran.events,
         "began": ran.logged_before,
         "began_ns": ran.began,
+        **({"traffic": ran.traffic.said} if ran.traffic else {}),
     }
 
 

@@ -1,6 +1,6 @@
 """The driver as a server: kernels run until their warps stop at faults, and go on when a batch of these has been served.
 
-    launch ──▶ the warps go on ──▶ stopped ──▶ start, serve ──▶ [copies flow] ──▶ due: replay ──▶ the warps go on ──▶ ...
+    launch ──▶ the warps go on ──▶ stopped ──▶ start, serve ──▶ [copied] ──▶ due: replay ──▶ the warps go on ──▶ ...
 
 Each of these is one call at one moment, and says what comes next and when: `Warps.stop`, the moment at which a kernel stops if
 nothing slows it down, and `Server.at`, the moment at which the driver goes on.  Between two calls the clock is another's: the
@@ -24,12 +24,14 @@ from gpusim.engine.pages.fault_replay import replay, reported, send
 from gpusim.engine.pages.frontend import next_block
 from gpusim.engine.pages.paging import (
     AT_REST,
+    BEGINS,
+    BRINGS,
     CALLED,
-    COPIES,
     DISCARD,
     ENDED,
     HALF,
     HELD_UP,
+    MIGRATE,
     RELEASE,
     RUNS,
     SERVES,
@@ -42,9 +44,13 @@ from gpusim.engine.pages.prefetchers import launched
 from gpusim.engine.pages.remapping import map_evicted
 from gpusim.engine.pages.service import serve
 from gpusim.engine.pages.thrashing import unpin
+from gpusim.engine.pages.transfers import ask, flow_ahead, set_aside, take
+from gpusim.engine.state import ASKED, OF_BATCH, OF_STREAM
+from gpusim.machine.driver_parameters import BLOCK_BYTES
 
 PER_BLOCK, PER_BATCH, PER_BATCH_FLUSH, WHEN_EMPTY = range(4)  # uvm_perf_fault_replay_policy
 FOREVER = math.inf
+LATE = 100.0  # ns: how often one looks again that waits for another GPU's driver whose copies are late
 
 
 @outlined
@@ -54,13 +60,28 @@ def launch(M: DriverState, P: PagedKernels, q: int, operator: int) -> None:
     r.launch, r.end = P.lists[operator], P.lists[operator + 1]
     w.operator = operator
     if r.launch == r.end:
-        w.stop, w.work, w.last, w.go = M.state[0].now, -1.0, 1, 1
+        r.state = RUNS
+        if operator < P.sent.size and P.sent[operator]:
+            bring(M, P, q)
+        if r.state == RUNS:
+            w.stop, w.work, w.last, w.go = M.state[0].now, -1.0, 1, 1
         return
     if v.active == 0:
         v.in_pass, v.with_throttled, v.nap = 0, 0, 0
     v.active += 1
-    begin(M, P, q)
-    go_on(M, P, q)
+    next_launch(M, P, q)
+
+
+@outlined
+def next_launch(M: DriverState, P: PagedKernels, q: int) -> None:
+    """The next launch of stream q begins, now, or when what the program does before it is done."""
+    r = P.runs[q]
+    r.state = RUNS
+    if acts_before(P, r.launch):
+        bring(M, P, q)
+    if r.state == RUNS:
+        begin(M, P, q)
+        go_on(M, P, q)
 
 
 @outlined
@@ -75,7 +96,6 @@ def begin(M: DriverState, P: PagedKernels, q: int) -> None:
     f.threads, f.steps, f.accesses, f.slots = x.threads, x.steps, x.accesses, x.slots
     f.sweeps = x.sweeps if s.watches == 0 else 0
     f.ns = P.shapes[P.runs[q].launch].ns
-    act(M, P, P.runs[q].launch)
     unpin(M)
     if s.now >= s.driver_free:
         map_evicted(M)
@@ -87,24 +107,75 @@ def begin(M: DriverState, P: PagedKernels, q: int) -> None:
         next_block(M, F, A, k % f.utlbs, (k // f.utlbs) * f.warps)
 
 
+@kernel
+def acts_before(P: PagedKernels, launch: int) -> bool:
+    """Whether the program does something before this launch without a kernel."""
+    p = P.pager[0]
+    return bool(p.acted < P.acts.size and P.acts[p.acted].launch <= launch)
+
+
 @outlined
-def act(M: DriverState, P: PagedKernels, launch: int) -> None:
-    """What the program does before this launch without a kernel: memory is freed, contents discarded, pages brought."""
-    v, s, p = P.server[0], M.state[0], P.pager[0]
-    n = M.counts[v.gpu]
-    while p.acted < P.acts.size and P.acts[p.acted].launch <= launch:
-        x = P.acts[p.acted]
+def act(M: DriverState, P: PagedKernels, launch: int) -> int:
+    """What that is: memory is freed, contents discarded, pages brought.  How many of these move pages."""
+    p, moves = P.pager[0], 0
+    while acts_before(P, launch):
+        moves += carry_out(M, P, p.acted)
         p.acted += 1
-        if x.kind == RELEASE:
-            host.release(M, x.first, x.outer)
-        elif x.kind == DISCARD:
-            host.discard(M, x.first, x.outer)
-        else:
-            begin, copies = s.now, n.copy_wait
-            if host.migrate(M, x.first, x.outer, x.to):
-                p.failed = 1
-            n.moving += s.now - begin
-            n.moving_copies += n.copy_wait - copies
+    return moves
+
+
+@outlined
+def carry_out(M: DriverState, P: PagedKernels, act: int) -> int:
+    """One of these; 1: it moves pages."""
+    x = P.acts[act]
+    if x.kind == RELEASE:
+        host.release(M, x.first, x.outer)
+    elif x.kind == DISCARD:
+        host.discard(M, x.first, x.outer)
+    elif host.prefetch(M, x.first, x.outer, x.to):
+        P.pager[0].failed = 1
+    return int(x.kind == MIGRATE)
+
+
+@outlined
+def bring(M: DriverState, P: PagedKernels, q: int) -> None:
+    """The program does what it does before the next launch of stream q: the warps wait, BRINGS, where that takes time."""
+    s, r, v = M.state[0], P.runs[q], P.server[0]
+    gpu, t = M.gpus[v.gpu], P.transfers[OF_STREAM + q]
+    set_aside(M, P)
+    gpu.begun, r.asked = 0, s.now
+    operator = P.warps[q].operator
+    r.moves = act(M, P, r.launch) if r.launch < r.end else carry_out(M, P, P.sent[operator] - 1)
+    ready, s.now = s.now, r.asked
+    for g in range(1, s.processors):
+        if g != v.gpu and r.moves:
+            ready = max(ready, M.gpus[g].copied)
+    if gpu.begun:
+        take(M, P, OF_STREAM + q, gpu.copied)
+    elif ready > s.now:
+        ask(t, s.now)
+    if t.state == ASKED:
+        t.ready, t.piece = ready, BLOCK_BYTES
+        r.state = BRINGS
+
+
+@outlined
+def brought(M: DriverState, P: PagedKernels, q: int) -> None:
+    """What the program does before the next launch of stream q is done, now."""
+    r, n, t = P.runs[q], M.counts[P.server[0].gpu], P.transfers[OF_STREAM + q]
+    if r.moves:
+        copies = max(t.at - t.ready, 0.0)
+        n.moving += t.at - r.asked
+        n.service += t.at - r.asked
+        n.moving_copies += copies
+        n.copy_wait += copies
+    r.state = RUNS
+    if r.launch == r.end:
+        w = P.warps[q]
+        w.stop, w.work, w.last, w.go = M.state[0].now, -1.0, 1, 1
+        return
+    begin(M, P, q)
+    go_on(M, P, q)
 
 
 @outlined
@@ -112,7 +183,7 @@ def go_on(M: DriverState, P: PagedKernels, q: int) -> None:
     """The warps of stream q issue all that they can, from now on; then they stop, or have ended."""
     s, r, w, v = M.state[0], P.runs[q], P.warps[q], P.server[0]
     F = front_at(P.fronts[q])
-    start, r.state, moved = s.now, RUNS, 0.0
+    start, r.state = s.now, RUNS
     while r.state == RUNS:
         x = P.launches[r.launch]
         proceed(M, F, P.accesses[x.first : x.first + x.accesses], P.shapes[r.launch], P.indices)
@@ -127,11 +198,16 @@ def go_on(M: DriverState, P: PagedKernels, q: int) -> None:
         r.launch += 1
         if r.launch == r.end:
             r.state = ENDED
+        elif acts_before(P, r.launch):
+            r.state = BEGINS
         else:
-            ended = s.now
             begin(M, P, q)
-            moved += s.now - ended
-    w.stop, w.work, w.go, w.last = s.now, s.now - start - moved, 1, r.state == ENDED
+    w.stop, w.work, w.go, w.last = s.now, s.now - start, 1, r.state == ENDED
+    f = F.state[0]
+    w.read, w.written, w.peer = f.read, f.written, f.peer
+    f.read = f.written = f.peer = 0.0
+    if P.pager[0].flows:
+        flow_ahead(M, P, start)
     v.active -= r.state == ENDED
     r.since = FOREVER
     s.now = start
@@ -142,6 +218,9 @@ def stopped(M: DriverState, P: PagedKernels, q: int) -> None:
     """The warps of stream q stand now: they have done what they could."""
     v, r = P.server[0], P.runs[q]
     if r.state == ENDED:
+        return
+    if r.state == BEGINS:
+        next_launch(M, P, q)
         return
     r.since = M.state[0].now
     if v.phase == HALF and v.stream == q and v.process == P.pager[0].process:
@@ -207,7 +286,8 @@ def start(M: DriverState, P: PagedKernels, q: int) -> None:
         send(F, s.batch_count, reported(M, v.gpu, v.in_pass == 0))
     else:
         send(F, len(F.buffer) - F.state[0].buffered, len(F.buffer))
-    gpu.into, gpu.out, gpu.begun = 0.0, 0.0, 0  # what the driver has copied ahead meanwhile is no part of the batch
+    set_aside(M, P)
+    gpu.begun = 0
     v.process, v.stream, v.next, v.noted = P.pager[0].process, q, 0, s.logged
     v.fetched = min(F.state[0].buffered, s.batch_count)
     v.unique = fetch(M, F)
@@ -226,7 +306,8 @@ def serve_blocks(M: DriverState, P: PagedKernels) -> None:
     while v.next < v.unique and more:
         b = (F.batch[v.next] >> 1) >> s.block_shift
         if is_held(M, b, p):
-            v.phase, v.at = HELD_UP, max(s.now, M.gpus[M.blocks[b].served_by].replays_at) + 1.0
+            v.phase, until = HELD_UP, M.gpus[M.blocks[b].served_by].replays_at
+            v.at = max(s.now, until) + (1.0 if s.now < until else LATE)
             return
         v.next = collect(M, F, v.next, v.unique)
         if not none(W, scratch(M, FAULTED)):
@@ -247,11 +328,10 @@ def serve_blocks(M: DriverState, P: PagedKernels) -> None:
                 M.counts[g].copy_wait += M.gpus[g].copied - v.over
                 v.over = M.gpus[g].copied
     v.copied = gpu.copied
-    if P.pager[0].flows and gpu.begun and gpu.into + gpu.out > 0.0:
-        v.phase, v.at = COPIES, gpu.first_copy
-    else:
-        v.phase, v.at = SERVES, moment_of_replay(M, P)
     gpu.replays_at = moment_of_replay(M, P)
+    v.phase, v.at = SERVES, gpu.replays_at
+    if P.pager[0].flows and gpu.begun and take(M, P, OF_BATCH, gpu.copied):
+        v.at = FOREVER
 
 
 @kernel
@@ -281,43 +361,31 @@ def moment_of_replay(M: DriverState, P: PagedKernels) -> float:
 
 
 @outlined
-def copied(M: DriverState, P: PagedKernels) -> None:
-    """A flow of the batch's copies has ended, now."""
-    v, p, now = P.server[0], P.pager[0], M.state[0].now
+def copied(M: DriverState, P: PagedKernels, k: int) -> None:
+    """A transfer has ended, now."""
+    v, t = P.server[0], P.transfers[k]
     gpu = M.gpus[v.gpu]
-    if gpu.into > 0.0:  # what leaves has left
-        on_time = now < gpu.first_copy + p.lasts + 1.0
-        p.into, p.lasts = gpu.into, max(v.copied - now if on_time else v.coming, 1.0)
-        gpu.into = 0.0
-        return
-    if now >= v.copied + 1.0:  # others were on the link: less is the tick at which it is seen
-        gpu.copied = now
-        M.counts[v.gpu].copy_wait += max(now - v.over, 0.0)
-        v.over = max(v.over, now)
-    v.at = gpu.replays_at = moment_of_replay(M, P)
+    if t.late:
+        gpu.copied = max(gpu.copied, t.at)
+    if k >= OF_STREAM:
+        brought(M, P, k - OF_STREAM)
+    elif k == OF_BATCH:
+        if t.late:
+            M.counts[v.gpu].copy_wait += max(t.at - v.over, 0.0)
+            v.over = max(v.over, t.at)
+        v.at = gpu.replays_at = moment_of_replay(M, P)
 
 
 @outlined
 def due(M: DriverState, P: PagedKernels) -> None:
-    """The driver goes on, now: the copies of its batch begin to flow, or all is done and the warps go on."""
+    """The driver goes on, now: with its batch, or all of it is done and the warps go on."""
     s, v = M.state[0], P.server[0]
     gpu = M.gpus[v.gpu]
     if v.phase == HELD_UP:
         serve_blocks(M, P)
         return
-    if v.phase == COPIES:
-        v.phase, v.at = SERVES, FOREVER
-        # One engine does both directions: what leaves goes first.
-        lasts, leaving, coming = v.copied - gpu.first_copy, gpu.out * gpu.out_byte, gpu.into * gpu.in_byte
-        v.coming = lasts * coming / (leaving + coming)
-        P.pager[0].lasts = max(lasts - v.coming if gpu.out > 0.0 else lasts, 1.0)
-        if gpu.out > 0.0:
-            P.pager[0].out, gpu.out = gpu.out, 0.0
-        else:
-            P.pager[0].into, gpu.into = gpu.into, 0.0
-        return
     n, F, q, now = M.counts[v.gpu], front_at(P.fronts[v.stream]), v.stream, s.now
-    gpu.into, gpu.out, gpu.begun = 0.0, 0.0, 0
+    gpu.begun = 0
     again, whole = replays(M, P), v.next == v.unique
     v.phase, v.at = AT_REST if whole else HALF, FOREVER
     if whole:

@@ -202,5 +202,8 @@ def serve(M: DriverState, p: int, b: int, writes: int) -> float:
                     page = next_set(W, faulted, page + 1, PAGES)
                 if not none(W, asked):
                     took += place(M, p, b, to, asked, faulted, DEMAND, writes)
-    M.ranges[M.blocks[b].range].service += took + M.gpus[p].block + M.gpus[p].queued
+    if p == CPU:
+        M.ranges[M.blocks[b].range].cpu_service += M.gpus[1].cpu_fault + took
+    else:
+        M.ranges[M.blocks[b].range].service += took + M.gpus[p].block + M.gpus[p].queued
     return took

@@ -11,17 +11,19 @@ import numpy as np
 
 from gpusim.base.units import show_bytes
 from gpusim.engine.clock.links import SAME_INSTANT
-from gpusim.engine.pages import host, page_tables, prefetchers, raster, victims
+from gpusim.engine.pages import device_memory, host, page_tables, prefetchers, raster, victims
 from gpusim.engine.pages.driver_tables import COUNT, CPU, DriverState
 from gpusim.engine.pages.foresight import foresee, make_room, sorted_runs
 from gpusim.engine.pages.hints import advise
-from gpusim.engine.pages.launches import TIMES, Paged, find, in_ns, launched
+from gpusim.engine.pages.launches import TIMES, Paged, find, in_ns, launched, pages
 from gpusim.engine.pages.memory import build, resident_bytes
 from gpusim.engine.pages.on_island import OnIslands
 from gpusim.engine.pages.server import run_alone
+from gpusim.engine.pages.traffic import PageTraffic
 from gpusim.engine.state import NEVER
 from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError, resolve
 from gpusim.machine.platforms import Platform
+from gpusim.machine.topology.connections import Connections
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs.managed.layout import Span, lay_out
 from gpusim.programs.managed.steps import (
@@ -35,6 +37,7 @@ from gpusim.programs.managed.steps import (
     Start,
     Steps,
     Wait,
+    on_stream,
 )
 from gpusim.results.fault_picture import Picture
 
@@ -51,6 +54,8 @@ class StepResult:
     counts: Any
     gpu: int = 0         # of a kernel
     stalled: float = 0.0  # ns for which its warps stood
+    sms: int = 0         # multiprocessors that it can use, and how long it takes on them without faults, ns
+    own: int = 0
 
     @property
     def ns(self) -> float:
@@ -74,10 +79,20 @@ class UvmResult:
     began: float = 0.0   # since when the run is timed; steps and counts are of what came then
     logged_before: int = 0  # events of the log that came before that
     full: str = "device"    # which memory, when it failed
+    traffic: PageTraffic | None = None  # what flowed, when a log was kept
 
     @property
     def ns(self) -> float:
         return max(step.end for step in self.steps) - self.began if self.steps else 0.0
+
+
+def occupied(steps: Sequence[StepResult]) -> float:
+    """ns in which at least one of the steps goes on."""
+    total, until = 0.0, -math.inf
+    for start, end in sorted((step.start, step.end) for step in steps):
+        total += max(end - max(start, until), 0.0)
+        until = max(until, end)
+    return total
 
 
 def simulate_uvm(
@@ -94,22 +109,25 @@ def simulate_uvm(
     log: int = 0,
     seed: int = 1,
     watch: Watch | None = None,
+    between: Connections | None = None,
 ) -> UvmResult:
     """Run the steps of `program` over `arrays`.
 
     own    the policies that `evict`, `prefetcher` and `migrate` may name beside the built-in ones
     log    how many events are kept one by one at most; room that is not needed costs no memory
     watch  called before the first step and after each, with the tables and the number of steps done
+    between  what links the GPUs share, as `machine.topology.sharing.shared` has it of them; None: none
     """
     M, told = memory(arrays, program, platform, parameters, gpus=gpus, evict=evict, prefetcher=prefetcher,
                      migrate=migrate, own=own, log=log, seed=seed)  # fmt: skip
-    at_work = _AtWork(M, spans := lay_out(arrays), program, platform, told, watch)
+    at_work = _AtWork(M, spans := lay_out(arrays), program, platform, told, watch, between)
     at_work.go_through()
     events = int(M.state["logged"][0])
     picture = raster.of(M, at_work.earlier)
     return UvmResult(
         platform, at_work.steps, M.counts, spans, M.ranges, M.sizes, picture, M.log[:events], events, told,
         page_tables.entries(M), at_work.reason, at_work.began, at_work.logged_before, at_work.where,
+        at_work.islands.traffic() if log else None,
     )  # fmt: skip
 
 
@@ -122,7 +140,9 @@ def memory(
     values, told = resolve({**platform.parameters, **(parameters or {})})
     victim, ahead, worth = victims.find(evict, own), prefetchers.find(prefetcher, own), prefetchers.migration(migrate, own)
     fits(arrays, platform)
+    device_memory.check(program, {array.name: array for array in arrays}, platform)
     M = build(platform, arrays, gpus, values, log)
+    device_memory.take(M, arrays, platform)
     M = prefetchers.choose(victims.choose(M, victim, seed), ahead, worth)
     if values["uvm_perf_access_counter_migration_enable"] > 0 and not M.state["counters"][0]:
         told.append("uvm_perf_access_counter_migration_enable=1: on hosts with pages of 4 KiB nothing moves since release 575")
@@ -136,7 +156,7 @@ class _AtWork:
 
     def __init__(
         self, M: DriverState, spans: Mapping[str, Span], program: Steps, platform: Platform, told: list[str],
-        watch: Watch | None,
+        watch: Watch | None, between: Connections | None = None,
     ) -> None:  # fmt: skip
         self.M, self.spans, self.program, self.platform, self.told = M, dict(spans), program, platform, told
         self.watch: Watch = watch or (lambda memory, steps: None)
@@ -145,7 +165,7 @@ class _AtWork:
         self.reason, self.where, self.began, self.logged_before = "", "device", 0.0, 0
         used(M, program, spans)
         small = bool(platform.host_memory) and len(M.blocks) * BLOCK_BYTES > platform.host_memory
-        self.islands = OnIslands(M, platform, program, spans, self._seen if watch or small else None)
+        self.islands = OnIslands(M, platform, program, spans, self._seen if watch or small else None, between)
         self.ended = 0
 
     def go_through(self) -> None:
@@ -153,7 +173,7 @@ class _AtWork:
         self.watch(self.M, 0)
         while at < len(self.program) and not self.reason:
             outer = at
-            while outer < len(self.program) and isinstance(self.program[outer], Kernel):
+            while outer < len(self.program) and on_stream(self.program[outer]):
                 outer += 1
             if outer > at:
                 self._kernels(at, outer)
@@ -192,10 +212,11 @@ class _AtWork:
             kernel: Any = self.program[place]
             start, end, stalled, counts = self.islands.result(place)
             if start < NEVER:
-                if not kernel.accesses:
+                if isinstance(kernel, Kernel) and not kernel.accesses:
                     counts["busy"][kernel.gpu] = kernel.ns or 0.0
                     M.counts["busy"][kernel.gpu] += kernel.ns or 0.0
-                self.steps.append(StepResult(title(kernel), start, min(end, now), counts, kernel.gpu, stalled))
+                needs = self.islands.needs(place)
+                self.steps.append(StepResult(title(kernel), start, min(end, now), counts, kernel.gpu, stalled, *needs))
                 if end == NEVER and M.state["failed"][0]:
                     self._fails(kernel)
 
@@ -229,6 +250,7 @@ def first_run(arrays: Sequence[Array], program: Steps, platform: Platform, gpus:
     spans = lay_out(arrays)
     everything = sum(s.bytes + 2 * BLOCK_BYTES for s in spans.values())
     M = build(replace(platform, memory=everything), arrays, gpus, values, 0)
+    device_memory.take(M, arrays, platform)
     M.state["observes"] = M.state["watches"] = 1
     M = prefetchers.choose(M, "block")
     for step in program:
@@ -260,16 +282,9 @@ def run(M: DriverState, step: Any, spans: dict[str, Span], platform: Platform, t
     return 0
 
 
-def pages(span: Span, first: int, count: int | None, platform: Platform, where: str) -> tuple[int, int]:
-    """Positions of the pages that hold bytes [first, first + count) of an allocation."""
-    count = span.bytes - first if count is None else count
-    if first < 0 or count <= 0 or first + count > span.bytes:
-        raise UvmError(f"{where}: bytes {first}..{first + count} lie outside of the allocation of {span.bytes} bytes")
-    return (span.first + first) // platform.page, -(-(span.first + first + count) // platform.page)
-
-
 def fits(arrays: Sequence[Array], platform: Platform) -> None:
-    """A chip with one memory has nowhere else to put pages."""
+    """A chip with one memory has nowhere else to put pages, and cudaMalloc no memory but the GPU's."""
+    device_memory.fits(arrays, platform)
     n = sum(a.bytes for a in arrays)
     if platform.unified and n > platform.memory:
         room = f"{show_bytes(n)} are allocated, and {platform.name} has {show_bytes(platform.memory)} of memory"
@@ -294,6 +309,9 @@ def used(M: DriverState, program: Steps, spans: Mapping[str, Span]) -> None:
             known(M, step)
             for access in step.accesses:
                 find(access.array, alive, step.name)
+        elif isinstance(step, Prefetch) and step.stream is not None:
+            known(M, step)
+            find(step.array, alive, title(step))
         elif isinstance(step, Free) and step.array in alive:
             alive[step.array] = replace(alive[step.array], freed=True)
 

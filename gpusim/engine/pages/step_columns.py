@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.engine.pages.simulate import StepResult
-from gpusim.programs.managed.steps import HostTouch, Kernel, Prefetch, Step
+from gpusim.engine.pages.simulate import StepResult, occupied
+from gpusim.programs.managed.steps import HostTouch, Kernel, Prefetch, Step, on_stream
 from gpusim.results.log import ISSUE, STALL
 from gpusim.results.log import STALLS as CAUSES
 from gpusim.results.page_log import BEFORE, HOST_TOUCH, KERNEL, NAMES, OTHER, STALLS
@@ -29,7 +29,10 @@ def of_gpus(counts: Any) -> Any:
 
 
 def waits(pairs: Pairs) -> dict[str, list[float]]:
-    """By cause what each step waited for, ns: the driver, copies of pages, remote memory, its own moves of pages, the CPU."""
+    """By cause what each step waited for, ns: the driver, copies of pages, remote memory, its own moves of pages, the CPU.
+
+    Kernels that stood at the same time have a part of it each: together no more than the time in which there was any.
+    """
     found: dict[str, list[float]] = {cause: [0.0] * len(pairs) for cause in STALLS if cause not in BEFORE}
     for i, (step, result) in enumerate(pairs):
         counts = of_gpus(result.counts)
@@ -43,7 +46,19 @@ def waits(pairs: Pairs) -> dict[str, list[float]]:
             found["fault"][i] = result.stalled - explicit - found["migration"][i]
         else:
             found["explicit" if isinstance(step, Prefetch) else "host"][i] = result.ns
-    return found
+    return _divided(found, pairs)
+
+
+def _divided(found: dict[str, list[float]], pairs: Pairs) -> dict[str, list[float]]:
+    """The waits of steps on GPUs, divided by as much as they add up to more than the time in which there was any such step."""
+    total = sum(ns[i] for ns in found.values() for i, (_, result) in enumerate(pairs) if result.gpu)
+    most = occupied([result for _, result in pairs if result.gpu])
+    if total <= most:
+        return found
+    return {
+        cause: [wait * most / total if result.gpu else wait for wait, (_, result) in zip(ns, pairs, strict=True)]
+        for cause, ns in found.items()
+    }
 
 
 def before(log: Any, operators: int) -> dict[str, Any]:
@@ -70,8 +85,9 @@ def columns(pairs: Pairs, began: float, waited: Mapping[str, Any], stalls: Mappi
     out = {
         "step_kind": np.array(kinds, np.int64), "step_name": np.array(of, np.int64), NAMES: names,
         "step_op": np.array([s.operator if isinstance(s, Kernel) else -1 for s, _ in pairs], np.int64),
-        "step_gpu": np.array([s.gpu if isinstance(s, Kernel) else 0 for s, _ in pairs], np.int64),
-        "step_stream": np.array([s.stream if isinstance(s, Kernel) else 0 for s, _ in pairs], np.int64),
+        "step_gpu": np.array([s.gpu if on_stream(s) else 0 for s, _ in pairs], np.int64),
+        "step_stream": np.array([s.stream if on_stream(s) else 0 for s, _ in pairs], np.int64),
+        "step_wants": np.array([r.sms for _, r in pairs], np.int64), "step_own": np.array([r.own for _, r in pairs], np.int64),
         "step_start": np.array([round(r.start - began) for _, r in pairs], np.int64),
         "step_end": np.array([round(r.end - began) for _, r in pairs], np.int64),
     }  # fmt: skip

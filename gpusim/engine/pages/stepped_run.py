@@ -19,7 +19,7 @@ from gpusim.engine.state import NEVER
 from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError
 from gpusim.machine.platforms import Platform
 from gpusim.programs.managed.layout import Span
-from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Start, Wait
+from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Start, Wait, on_stream
 
 MOST_PARTS = 1024  # of one step of the host
 
@@ -37,7 +37,7 @@ class SteppedRun:
         told: list[str], percentage: int, **seat: Any,
     ) -> None:  # fmt: skip
         """percentage: of the multiprocessors, what its kernels may use.  seat: as `Paged` takes it.  Raises UvmError."""
-        kernels = [step for step in program.steps if isinstance(step, Kernel)]
+        kernels = [step for step in program.steps if on_stream(step)]
         if not kernels or any(kernel.gpu != 1 for kernel in kernels):
             said = f"{program.name} runs kernels on several GPUs" if kernels else f"{program.name} runs no kernel"
             raise UvmError(f"{said}: it cannot share one with other processes", hint="a program with kernels on one GPU")
@@ -81,10 +81,10 @@ class SteppedRun:
         for place, step in enumerate(self.program.steps):
             if place <= self.started:
                 continue
-            if isinstance(step, Kernel):
+            if on_stream(step):
                 start, end, stalled, counts = self.kernels.result(place)
                 if start < NEVER:
-                    if not step.accesses:
+                    if isinstance(step, Kernel) and not step.accesses:
                         counts["busy"][1] = step.ns or 0.0
                     found.append(StepResult(title(step), start, min(end, float(self.simulation.now)), counts, 1, stalled))
                 if start == NEVER or (end == NEVER and not self.reason):
@@ -98,9 +98,9 @@ class SteppedRun:
         steps = self.program.steps
         while self.at < len(steps) and not self.reason:
             step = steps[self.at]
-            if isinstance(step, Kernel):
+            if on_stream(step):
                 first = self.at
-                while self.at < len(steps) and isinstance(steps[self.at], Kernel):
+                while self.at < len(steps) and on_stream(steps[self.at]):
                     self.at += 1
                 self.kernels.until(first, self.at, now)
                 return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import copy, subtract, total
 from gpusim.engine.pages.chunks import append
+from gpusim.engine.pages.copies import zero
 from gpusim.engine.pages.driver_tables import FREE, GOING, HELD, RESIDENT, DriverState, row, scratch
 
 
@@ -38,7 +39,7 @@ def populate(M: DriverState, g: int, b: int, mask: int) -> None:
     n = total(W, new)
     M.counts[g].zeroed += n
     M.ranges[M.blocks[b].range].zeroed += n
-    gpu.queued += n * s.page_bytes * gpu.zero_byte
+    zero(gpu, n * s.page_bytes)
 
 
 @outlined

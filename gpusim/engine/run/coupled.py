@@ -129,7 +129,7 @@ def _share(simulations: Sequence[Simulation], between: Connections) -> list[list
     link["rate"] = rates
     common = {
         "fluid": simulations[0].island.fluid,
-        "link": link,
+        "link": link, "traffic": simulations[0].island.traffic,
         "route": np.array([*routes, *(i for route in of_meetings for i in route)], np.int64),
         "flow": table(sum(len(s.island.flow) for s in simulations) + len(between.meetings), state.FLOW),
         "arrived": table(sum(len(s.island.arrived) for s in simulations), state.ARRIVAL),

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeGuard, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ class Array:
     name: str
     bytes: int
     at: int = 0
-    kind: Literal["managed", "system"] = "managed"  # system: by malloc, which GPUs reach by ATS or HMM
+    kind: Literal["managed", "system", "device"] = "managed"  # by malloc, which GPUs reach by ATS or HMM; by cudaMalloc
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,18 @@ class HostTouch:
 
 @dataclass(frozen=True)
 class Prefetch:
-    """cudaMemPrefetchAsync, and waiting for it; processor 0 is the CPU."""
+    """cudaMemPrefetchAsync, and waiting for it; processor 0 is the CPU.
+
+    stream  of GPU `gpu`, in which it takes its turn, while the program goes on; None: the program waits
+    """
 
     array: str
     to: int = 1
     first: int = 0
     count: int | None = None
     where: str = field(default="", compare=False)
+    stream: int | None = None
+    gpu: int = 1
 
 
 Hint = Literal[
@@ -131,6 +136,14 @@ Step = Kernel | HostTouch | Prefetch | Advise | Discard | Free | Start | Wait
 Steps = Sequence[Step]
 
 
+def on_stream(step: Step) -> TypeGuard[Kernel | Prefetch]:
+    """Whether the step takes its turn in a stream of a GPU, which the program does not wait for."""
+    return isinstance(step, Kernel) or (isinstance(step, Prefetch) and step.stream is not None)
+
+
+UNSAID = {(Kernel, "stream"): 0, (Prefetch, "stream"): None, (Prefetch, "gpu"): 1}  # what programs did not have to say at first
+
+
 @dataclass(frozen=True)
 class ManagedProgram:
     """A program whose memory the driver manages: what `traces/programs/NAME.yaml` says, or Python makes."""
@@ -150,6 +163,10 @@ class ManagedProgram:
         return hashlib.sha256(_content(self)).hexdigest()
 
 
+def _unsaid(value: Any, name: str) -> bool:
+    return (type(value), name) in UNSAID and getattr(value, name) == UNSAID[type(value), name]
+
+
 def _content(value: Any) -> bytes:
     """Everything that a program does, but not where that was written or recorded."""
     if isinstance(value, np.ndarray):
@@ -158,7 +175,7 @@ def _content(value: Any) -> bytes:
         return type(value).__name__.encode() + b"".join(
             f"{f.name}=".encode() + _content(getattr(value, f.name)) + b";"
             for f in fields(value)
-            if f.name not in ("where", "operator") and not (f.name == "stream" and getattr(value, "stream", 0) == 0)
+            if f.name not in ("where", "operator") and not _unsaid(value, f.name)
         )
     if isinstance(value, list | tuple):
         return b"[" + b",".join(map(_content, value)) + b"]"

@@ -181,7 +181,7 @@ class _Reader:
             elif isinstance(said, words.HostText):
                 yield HostTouch(name, said.host_write is not None, said.first, said.count, where)
             elif isinstance(said, words.PrefetchText):
-                yield Prefetch(name, PROCESSOR[said.to], said.first, said.count, where)
+                yield Prefetch(name, PROCESSOR[said.to], said.first, said.count, where, said.stream)
             else:
                 yield Discard(name, said.first, said.count, where)
 

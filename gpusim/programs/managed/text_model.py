@@ -81,8 +81,8 @@ class ArrayText:
     """Rows and columns, stored row after row."""
     element: Bytes = 4
     """What a thread touches at once, where an access does not say otherwise."""
-    kind: Literal["managed", "system"] = "managed"
-    """cudaMallocManaged, or malloc (which GPUs reach by ATS or HMM)."""
+    kind: Literal["managed", "system", "device"] = "managed"
+    """cudaMallocManaged, malloc (which GPUs reach by ATS or HMM), or cudaMalloc (memory of the GPU, which never faults)."""
     address: Natural | None = None
     """Where a recording that names addresses saw it."""
     at: Bytes = 0
@@ -161,12 +161,14 @@ class HostText:
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
 class PrefetchText:
-    """cudaMemPrefetchAsync, and waiting for it."""
+    """cudaMemPrefetchAsync, and waiting for it unless it has a stream."""
 
     prefetch: Names
     to: Processor = "gpu"
     first: Bytes = 0
     count: Bytes | None = None
+    stream: Natural | None = None
+    """In which it takes its turn, while the program goes on; absent: the program waits for it."""
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
