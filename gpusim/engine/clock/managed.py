@@ -97,6 +97,9 @@ def flow(isl: Island, activity: int, way: int, size: float, lasts: float) -> Non
 def next_piece(isl: Island, pol: PolicyTables, k: int) -> None:
     """The next piece of a transfer begins; when there is none any more, the driver is told."""
     c, t = isl.clock[0], isl.transfers[k]
+    if k == AHEAD and t.leg == 0:
+        at_once(isl, t)
+        return
     while t.leg < LEGS and t.bytes[t.leg] < 1.0:
         t.leg += 1
     if t.leg == LEGS:
@@ -109,13 +112,23 @@ def next_piece(isl: Island, pol: PolicyTables, k: int) -> None:
         return
     t.moving = min(t.bytes[t.leg], t.piece)
     t.takes, t.since = t.ns[t.leg] * t.moving / t.bytes[t.leg], c.now
-    if k == AHEAD or t.leg == FILLS or t.leg == CROSSES:
+    if t.leg == FILLS or t.leg == CROSSES:
         flow(isl, -1 - k, way_of(t.leg), t.moving, max(t.at + t.takes - c.now, 1.0))
         return
     into, size = t.leg == COMES, math.ceil(t.moving)
     q = isl.memories[1].q_in if into else isl.memories[1].q_out
     row = submit(isl, q, SWAP, way_of(t.leg), k, size, 0, c.now)
     record(isl, pol, log.COPY, -1 - k, 256 if into else 1, isl.activities[row].number, size)
+
+
+@outlined
+def at_once(isl: Island, t: Any) -> None:
+    """All legs of what comes or leaves ahead of need flow side by side, evenly while warps work: `moving` of them."""
+    lasts, t.leg, t.moving = max(t.at + t.takes - isl.clock[0].now, 1.0), LEGS, 0.0
+    for leg in range(LEGS):
+        if t.bytes[leg] >= 1.0:
+            flow(isl, -1 - AHEAD, way_of(leg), t.bytes[leg], lasts)
+            t.moving += 1.0
 
 
 @outlined
@@ -131,8 +144,13 @@ def move(isl: Island, row: int) -> None:
 def moved(isl: Island, pol: PolicyTables, k: int) -> None:
     """A piece of a transfer has ended."""
     now, t = isl.clock[0].now, isl.transfers[k]
-    t.bytes[t.leg] -= t.moving
-    t.ns[t.leg] -= t.takes
+    if k == AHEAD:
+        t.moving -= 1.0
+        if t.moving > 0.0:
+            return
+    else:
+        t.bytes[t.leg] -= t.moving
+        t.ns[t.leg] -= t.takes
     t.at += t.takes
     if now >= t.at + 1.0:  # others were on the link: less is the tick at which it is seen
         t.at, t.late = float(now), 1

@@ -58,7 +58,7 @@ def flow_ahead(M: DriverState, P: PagedKernels, start: float) -> None:
     if total <= 0.0 or t.state != IDLE:
         return
     ask(t, start)
-    longer = max((M.state[0].now - start) / total, 1.0)
+    t.takes = max(M.state[0].now - start, total)
     for leg in range(LEGS):
-        t.bytes[leg], t.ns[leg] = v.ahead[leg], longer * v.ahead_ns[leg]
+        t.bytes[leg] = v.ahead[leg]
         v.ahead[leg] = v.ahead_ns[leg] = 0.0
