@@ -18,7 +18,7 @@ from numba import types
 
 from gpusim.base.compiled import by_pointer
 from gpusim.base.tables import record, signature
-from gpusim.engine.state import CLOCK, FLOW, FLUID, LINK, NEVER
+from gpusim.engine.state import CLOCK, FLOW, FLUID, LINK, NEVER, TRAFFIC
 
 i4, i8, f8 = np.int32, np.int64, np.float64
 
@@ -132,6 +132,7 @@ class Service(NamedTuple):
     link: Annotated[Any, LINK, "links"]
     route: Annotated[Any, i8, "route"]
     flow: Annotated[Any, FLOW, "flows"]
+    traffic: Annotated[Any, TRAFFIC, 1]         # none of its flows has a row
     course: Annotated[Any, COURSE, 1]
     engine: Annotated[Any, ENGINE, "E"]
     device: Annotated[Any, DEVICE, "D"]
