@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shared_runs import one_run
 from typer.testing import CliRunner
 
 from gpusim.cli.app import app
@@ -58,7 +57,6 @@ def numbers(result: Result) -> dict[str, float]:
 
 
 @pytest.mark.slow
-@one_run("metrics")
 @pytest.mark.parametrize("name", FORMULAS)
 def test_a_formula_gives_the_number(name: str, results: list[Result]) -> None:
     seen = [n for n in map(numbers, results) if name in n and not (name == "faults_per_batch" and not n["fault_batches"])]
@@ -68,7 +66,6 @@ def test_a_formula_gives_the_number(name: str, results: list[Result]) -> None:
 
 
 @pytest.mark.slow
-@one_run("metrics")
 @pytest.mark.parametrize("name", PARTS)
 def test_parts_add_up_exactly(name: str, results: list[Result]) -> None:
     for parts in PARTS[name].values():

@@ -18,7 +18,7 @@ from gpusim.trace.workload import Workload, build
 
 pytestmark = pytest.mark.formulas
 
-EVICT = [e.name for e in registry.entries("evict") if e.builtin and e.name != "none"]
+EVICT = [e.name for e in registry.entries("evict") if e.builtin and e.name != "none" and TENSORS in units(e)]
 PREFETCH = [e.name for e in registry.entries("prefetch") if e.builtin and TENSORS in units(e)]
 
 

@@ -32,8 +32,8 @@ pytestmark = pytest.mark.conformance
 # PCIe 4, a wide link, one memory for GPU and CPU (nowhere to swap to), and a small old card.
 PROFILES = ("a100-pcie-40gb", "a100-sxm4-80gb", "gh200-96gb", "jetson-orin-nano-8gb", "rtx-2080-ti")
 ENTRIES = {
-    "place": registry.entries("place"), "evict": registry.entries("evict"),
-    "prefetch": [e for e in registry.entries("prefetch") if TENSORS in units(e)],
+    "place": registry.entries("place"),
+    **{kind: [e for e in registry.entries(kind) if TENSORS in units(e)] for kind in ("evict", "prefetch")},
 }  # fmt: skip
 NAMES = {kind: [e.name for e in entries] for kind, entries in ENTRIES.items()}
 EXAMPLES = settings(

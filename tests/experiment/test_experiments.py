@@ -19,7 +19,6 @@ from typing import Any
 import known_unified
 import pytest
 from docs_tool import tool
-from shared_runs import each_with_its_run, one_run
 
 from gpusim.base.defaults import LATER
 from gpusim.experiment import grid, load
@@ -33,7 +32,7 @@ GOLDEN = ROOT / "tests" / "golden"
 NAMES = sorted(path.stem for path in (ROOT / "experiments").glob("*.yaml"))
 # These run in half a second, which the tests of one experiment share; all others are slow.
 QUICK = ("fits", "gpus", "host_memory")
-RUN = [pytest.param(name, marks=[one_run(name), *([] if name in QUICK else [pytest.mark.slow])]) for name in NAMES]
+RUN = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in NAMES]
 METRICS = ("makespan_ns", "h2d_bytes", "d2h_bytes", "swap_ins", "reserved_peak_bytes", "chunks_peak_bytes", "gpu_faults")
 UNSAID = {"defrag": "none", **LATER}
 AXES = (
@@ -89,7 +88,7 @@ def test_the_numbers_are_those_of_before(name: str) -> None:
 
 @pytest.mark.golden
 @pytest.mark.slow
-@pytest.mark.parametrize("name", each_with_its_run(NAMES))
+@pytest.mark.parametrize("name", NAMES)
 def test_the_figures_of_the_docs_show_these_numbers(name: str) -> None:
     for figure, of in tool().EXPERIMENTS.items():
         if of.experiment == name:

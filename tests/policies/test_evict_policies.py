@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from gpusim.policies import registry
 from gpusim.policies.contract import FACTS
+from gpusim.policies.units import TENSORS, units
 
 pytestmark = pytest.mark.hand_worked
 
-COMPILED = [e.name for e in registry.entries("evict") if e.builtin and e.name not in ("none", "cost_aware")]
+BUILTIN = [e for e in registry.entries("evict") if e.builtin and TENSORS in units(e)]
+COMPILED = [e.name for e in BUILTIN if e.name not in ("none", "cost_aware")]
 
 
 class Driver:

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import gpusim
-from shared_runs import each_with_its_run, one_run
 
 import gpusim as library
 from gpusim.api.experts import expert_question, experts
@@ -38,7 +37,7 @@ def rows(name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.golden
-@pytest.mark.parametrize("name", each_with_its_run(NAMES))
+@pytest.mark.parametrize("name", NAMES)
 def test_golden_numbers(name: str) -> None:
     expected = json.loads((GOLDEN / f"{name}.json").read_text())
     assert [list(row) for row in rows(name)] == [list(row) for row in expected]
@@ -49,7 +48,6 @@ def test_golden_numbers(name: str) -> None:
 
 
 @pytest.mark.slow
-@one_run("expert_cache")
 def test_fewer_experts_on_the_gpu_are_slower_and_who_foresees_is_fastest() -> None:
     by: dict[Any, list[float]] = {}
     for row in rows("expert_cache"):
@@ -62,7 +60,6 @@ def test_fewer_experts_on_the_gpu_are_slower_and_who_foresees_is_fastest() -> No
 
 
 @pytest.mark.slow
-@one_run("expert_link")
 def test_the_faster_the_link_the_less_the_cpu_is_worth() -> None:
     by = {(row["machine"], row["like"], row["cpu"]): row["token [ms]"] for row in rows("expert_link")}
     gain = [by[machine, "fiddler", ""] / by[machine, "fiddler", "2 TFLOP/s"]

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import gpusim
-from shared_runs import each_with_its_run, one_run
 
 import gpusim as library
 from gpusim.api.models import models, models_question
@@ -36,7 +35,7 @@ def rows(name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.golden
-@pytest.mark.parametrize("name", each_with_its_run(NAMES))
+@pytest.mark.parametrize("name", NAMES)
 def test_golden_numbers(name: str) -> None:
     expected = json.loads((GOLDEN / f"{name}.json").read_text())
     assert [list(row) for row in rows(name)] == [list(row) for row in expected]
@@ -48,7 +47,6 @@ def test_golden_numbers(name: str) -> None:
 
 
 @pytest.mark.slow
-@one_run("host_memory_for_models")
 def test_more_host_memory_reads_less_and_foresight_reads_least() -> None:
     read_gb: dict[str, list[float]] = {}
     for row in rows("host_memory_for_models"):
@@ -58,7 +56,6 @@ def test_more_host_memory_reads_less_and_foresight_reads_least() -> None:
 
 
 @pytest.mark.slow
-@one_run("where_models_go")
 def test_estimates_place_models_where_they_lie() -> None:
     by = {(row["loader"], row["pool"], row["placement"]): row for row in rows("where_models_go")}
     for loader, pool, _ in by:

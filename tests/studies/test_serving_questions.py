@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from command_line import gpusim
-from shared_runs import each_with_its_run, one_run
 
 from gpusim.api.serving import serve_question
 from gpusim.base.errors import ConfigError
@@ -39,7 +38,7 @@ def by(name: str, *axes: str) -> dict[Any, dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.golden
-@pytest.mark.parametrize("name", each_with_its_run(NAMES))
+@pytest.mark.parametrize("name", NAMES)
 def test_golden_numbers(name: str) -> None:
     expected = json.loads((GOLDEN / f"{name}.json").read_text())
     assert [list(row) for row in rows(name)] == [list(row) for row in expected]
@@ -50,7 +49,6 @@ def test_golden_numbers(name: str) -> None:
 
 
 @pytest.mark.slow
-@one_run("kv_tiers")
 def test_larger_tiers_find_more_and_answer_sooner() -> None:
     found = by("kv_tiers", "machine", "tiers")
     for machine in ("a100-pcie-40gb", "h100-sxm-80gb"):
@@ -62,7 +60,6 @@ def test_larger_tiers_find_more_and_answer_sooner() -> None:
 
 
 @pytest.mark.slow
-@one_run("shared_memory")
 def test_half_of_the_memory_costs_nothing_until_the_load_fills_it() -> None:
     found = by("shared_memory", "engine", "memory", "rate")
     dynamic = "dynamic_batching(preferred_batch_size='4,8', max_queue_delay_us=100000)"
@@ -78,7 +75,6 @@ def test_half_of_the_memory_costs_nothing_until_the_load_fills_it() -> None:
 
 
 @pytest.mark.slow
-@one_run("two_kinds")
 def test_a_split_over_two_kinds_bears_what_its_weaker_side_does() -> None:
     """Prompts of eight A100 and of four H100, tokens of eight A100 and of four H100, each from a split that they limit."""
     found = by("two_kinds", "machine", "prefill")
@@ -94,7 +90,6 @@ def test_a_split_over_two_kinds_bears_what_its_weaker_side_does() -> None:
 
 
 @pytest.mark.slow
-@one_run("burst_shared")
 def test_in_a_burst_tiers_help_and_a_second_model_costs_more_than_its_half() -> None:
     found = by("burst_shared", "engine", "tiers", "beside")
     company = next(row["beside"] for row in rows("burst_shared") if row["beside"])
@@ -110,7 +105,6 @@ def test_in_a_burst_tiers_help_and_a_second_model_costs_more_than_its_half() -> 
 
 
 @pytest.mark.slow
-@one_run("burst")
 def test_a_batch_that_waits_for_its_last_is_worst_in_a_burst() -> None:
     found = by("burst", "machine", "engine")
     for machine in ("l40s", "2 x l40s"):
@@ -120,7 +114,6 @@ def test_a_batch_that_waits_for_its_last_is_worst_in_a_burst() -> None:
 
 
 @pytest.mark.slow
-@one_run("chunks")
 def test_short_steps_keep_tokens_coming_and_first_ones_waiting() -> None:
     found = [row for _, row in sorted(by("chunks", "max_tokens").items())]
     assert [row["TPOT p99 [ms]"] for row in found] == sorted(row["TPOT p99 [ms]"] for row in found)
@@ -128,7 +121,6 @@ def test_short_steps_keep_tokens_coming_and_first_ones_waiting() -> None:
 
 
 @pytest.mark.slow
-@one_run("quantised")
 def test_fewer_bits_bear_more() -> None:
     found = by("quantised", "tensor", "weights", "cache")
     for tensor in (4, 8):
@@ -137,7 +129,6 @@ def test_fewer_bits_bear_more() -> None:
 
 
 @pytest.mark.slow
-@one_run("prefill")
 def test_engines_that_compute_no_prompts_keep_tokens_coming() -> None:
     found = by("prefill", "prefill")
     for count in (3, 4, 5):
@@ -146,7 +137,6 @@ def test_engines_that_compute_no_prompts_keep_tokens_coming() -> None:
 
 
 @pytest.mark.slow
-@one_run("preemption")
 def test_what_is_swapped_need_not_be_computed_again() -> None:
     found = by("preemption", "machine", "engine")
     for machine in ("a100-pcie-40gb", "h100-sxm-80gb", "gh200-96gb"):
@@ -155,7 +145,6 @@ def test_what_is_swapped_need_not_be_computed_again() -> None:
 
 
 @pytest.mark.slow
-@one_run("adapters")
 def test_too_few_slots_double_the_first_token_and_enough_do_not() -> None:
     found, word = by("adapters", "lora", "requests"), "drawn(prompt=512, output=128, requests=1000, adapters={})"
     few, many = dict.fromkeys(lora for lora, _ in found)
@@ -167,7 +156,6 @@ def test_too_few_slots_double_the_first_token_and_enough_do_not() -> None:
 
 
 @pytest.mark.slow
-@one_run("larger_than_the_card")
 def test_layers_on_the_cpu_suit_one_user_and_copied_ones_many() -> None:
     found = by("larger_than_the_card", "tensor", "offload", "at_once")
     held = found[4, "", 1]["TPOT p50 [ms]"]
