@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gpusim.api.inputs import load_trace
 from gpusim.base.errors import TraceError
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs.transforms.registry import Chain, apply
-from gpusim.trace.trace import Trace
+
+if TYPE_CHECKING:
+    from gpusim.trace.trace import Trace
 
 
 def transform(trace: Trace | str | Path, chain: Chain, own: Registry = SHIPPED) -> Trace:
@@ -24,6 +26,9 @@ def transform(trace: Trace | str | Path, chain: Chain, own: Registry = SHIPPED) 
     >>> gpusim.transform("gpt2-small-train", "checkpointing").ops
     2736
     """
+    from gpusim.api.inputs import load_trace  # numba, which naming the function does without
+    from gpusim.trace.trace import Trace
+
     program = load_trace(trace) if isinstance(trace, str | Path) else trace
     if not isinstance(program, Trace):
         raise TraceError(f"{trace} is no trace of one GPU", hint="transforms change recorded programs")

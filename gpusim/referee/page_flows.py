@@ -26,7 +26,7 @@ def check(result: Result, found: Findings) -> None:
     log, said = result.pages or {}, result.spec["paging"].get("traffic")
     if said is None or "flow_begin" not in log or said["kept"] > len(log["flow_begin"]):
         return
-    flows = {name: np.ascontiguousarray(log[f"flow_{name}"]) for name in ("begin", "end", "process", "way", "passes")}
+    flows = {name: log[f"flow_{name}"].astype(np.int64) for name in ("begin", "end", "process", "way", "passes")}
     moved = log["flow_size"] - np.where(flows["end"] < NEVER, log["flow_left"], 0.0)  # the run may end before a flow does
     ways = {(process, way): (links, memory) for process, way, links, memory in said["routes"]}
     keys, route = np.unique(np.stack([flows[c] for c in ("process", "way", "passes")], 1), axis=0, return_inverse=True)

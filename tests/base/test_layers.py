@@ -37,6 +37,7 @@ AT_FIRST_USE = {
     "calibrate/parallel/programs.py": "PyTorch is an extra",
     "calibrate/readers/aiconfigurator.py": "pandas is an extra",
     "calibrate/steps/measure.py": "PyTorch is an extra",
+    "api/transforming.py": "start-up: numba",
     "calibrate/steps/plain.py": "replaces numba before it is imported",
     "experiment/far.py": "dask is an extra",
     "experiment/grid.py": "start-up: a rerun with nothing to do executes nothing",

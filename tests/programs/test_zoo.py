@@ -183,7 +183,7 @@ def test_options_come_from_text_and_arguments_and_the_spec_says_them_again():
         ("gpt2-small(seq=2048)", r"model 'gpt2-small' has 1,024 positions; 2,048 tokens were asked for"),
         ("gpt2-small(mode=infer, seq=1000)", r"model 'gpt2-small' has 1,024 positions; 1,032 tokens were asked for"),
         ("sd15-unet(image=500)", r"option 'image' of model 'sd15-unet' is 500, not a multiple of 64"),
-        ("llama-8b(", r"'llama-8b\(' is not a model"),
+        ("llama-8b(", r"in 'llama-8b\(' a parenthesis is not closed"),
     ],
 )
 def test_what_it_says_to_a_wrong_question(spec, message):

@@ -13,7 +13,7 @@ import serial_simulator
 from gpusim.programs.generate.synth import random_program
 from gpusim.referee import check
 from gpusim.referee.ranges import highest, lowest, paint, ranges
-from gpusim.referee.rates import _most_over
+from gpusim.referee.rates import most_over
 from gpusim.results.log import (
     COPY,
     CREATE,
@@ -489,7 +489,7 @@ def test_the_busiest_interval_is_at_most_what_all_intervals_say() -> None:
             exact = max(
                 size[(start >= s) & (end <= e)].sum() - 2.0 * (e - s) for s in start for e in end if e > s
             )
-            found, _ = _most_over(start, end, size, 2.0)
+            found, _ = most_over(start, end, size, 2.0)
             assert found <= exact + 1e-9
             if turns:
                 assert found == pytest.approx(exact)
