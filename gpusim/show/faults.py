@@ -190,7 +190,7 @@ def _over(ns: float, free_ns: float | None) -> str:
 def _times(report: FaultReport) -> list[dict[str, object]]:
     return [
         {"where the time went": TIMES[name], "time": show_time(ns), "share": _share(ns, report.makespan_ns)}
-        for name, ns in sorted(report.times.items(), key=lambda item: -item[1]) if ns > 0
+        for name, ns in sorted(report.times.items(), key=lambda item: -item[1]) if ns >= 1.0
     ]  # fmt: skip
 
 
