@@ -121,12 +121,14 @@ def test_check_brings_the_report_up_to_date(experiment: Path, tmp_path: Path) ->
 
 # --- a grid that is stopped
 
+RUNS = 400  # of some ten milliseconds: too many to be over before it is stopped
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_grid_can_be_read(how: signal.Signals, experiment: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    sets = ["--set", f"seed={','.join(map(str, range(60)))}", "--set", "policies.evict=lru"]
+    sets = ["--set", f"seed={','.join(map(str, range(RUNS)))}", "--set", "policies.evict=lru"]
     words = [sys.executable, "-m", "gpusim", "run", str(experiment), "-o", str(out), "-j", "1", "--no-figures", *sets]
     run = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ})
     while len(list(out.glob("runs/*/result.json"))) < 8:
@@ -135,14 +137,14 @@ def test_a_stopped_grid_can_be_read(how: signal.Signals, experiment: Path, tmp_p
     run.send_signal(how)
     told = run.communicate()[1]
     there = len(load_folder(out))
-    assert 0 < there < 60
+    assert 0 < there < RUNS
     if how != signal.SIGKILL:
-        assert run.returncode == 130 and f"stopped: {there} of 60 runs are in {out}; `gpusim compare {out}` shows them" in told
-        missing = 60 - there
-        assert f"**{missing} of 60 runs are missing**" in (out / "report.md").read_text()
+        assert run.returncode == 130 and f"stopped: {there} of {RUNS} runs are in {out}; `gpusim compare {out}` shows them" in told
+        missing = RUNS - there
+        assert f"**{missing} of {RUNS} runs are missing**" in (out / "report.md").read_text()
         assert len((out / "summary.csv").read_text().splitlines()) == there + 1
     done = gpusim("compare", out)
-    assert f"{there} of 60 runs are there" in done.stderr and "slowdown" in done.stdout
+    assert f"{there} of {RUNS} runs are there" in done.stderr and "slowdown" in done.stdout
     assert all("slowdown" in result.metrics for result in load_folder(out)[:-1])  # but for the one that was being written
 
 
