@@ -41,7 +41,8 @@ def draw(rows: Sequence[Mapping[str, Any]]) -> Figure:
              Line2D([], [], color=ORANGE, marker="D", lw=2.2, label="ours, more than 30 % away")]  # fmt: skip
     headline(
         figure, "Does the driver's model say what an RTX 5090 takes once memory is short?",
-        f"{near} of {len(ordered)} cases that page are within 30 %; only the slices of pairs were chosen in sight of them.", strip=marks,
+        f"{near} of {len(ordered)} cases that page are within 30 %; only "
+        "the slices of pairs were chosen in sight of them.", strip=marks,
         body=0.55 + 0.26 * len(ordered),
     )  # fmt: skip
     return figure

@@ -139,7 +139,8 @@ def test_a_stopped_grid_can_be_read(how: signal.Signals, experiment: Path, tmp_p
     there = len(load_folder(out))
     assert 0 < there < RUNS
     if how != signal.SIGKILL:
-        assert run.returncode == 130 and f"stopped: {there} of {RUNS} runs are in {out}; `gpusim compare {out}` shows them" in told
+        stopped = f"stopped: {there} of {RUNS} runs are in {out}; `gpusim compare {out}` shows them"
+        assert run.returncode == 130 and stopped in told
         missing = RUNS - there
         assert f"**{missing} of {RUNS} runs are missing**" in (out / "report.md").read_text()
         assert len((out / "summary.csv").read_text().splitlines()) == there + 1
