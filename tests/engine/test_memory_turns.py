@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from hand_worked import BLOCK, Steps, machine
-from tenant_programs import FREE, kernels, slices
+from tenant_programs import FREE, kernels, slices, three_tensors
 from test_coupled import spans
 
 from gpusim.base.errors import GpusimError, PolicyError
@@ -144,18 +144,6 @@ def test_a_program_that_is_larger_than_the_gpu_is_refused() -> None:
 
 
 TWO_OF_FOUR, THREE_OF_FOUR = Claim(2 * BLOCK, BLOCK, 2 * BLOCK), Claim(3 * BLOCK, BLOCK, 3 * BLOCK)
-
-
-def three_tensors() -> Steps:
-    """Each written, then each read, after a wait of the host: kernels of 1000."""
-    steps = Steps()
-    tensors = [steps.alloc() for _ in range(3)]
-    for tensor in tensors:
-        steps.kernel(1000, writes=(tensor,))
-    for tensor in tensors:
-        steps.sync()
-        steps.kernel(1000, reads=(tensor,))
-    return steps
 
 
 def test_a_program_goes_on_with_a_part_of_its_memory_away() -> None:

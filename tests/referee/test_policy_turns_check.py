@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from coupled_programs import program_of
-from hand_worked import BLOCK, Steps, machine
-from tenant_programs import FREE, kernels, slices
+from hand_worked import BLOCK, machine
+from tenant_programs import FREE, kernels, random_programs, slices, three_tensors
 from test_coupled_check import said
 
 from gpusim.engine.run.claims import Claim, claim_of
@@ -25,7 +24,6 @@ from gpusim.referee.bounds import most_alive
 from gpusim.referee.given_turns import TurnRules
 from gpusim.referee.turn_rules import DEFAULTS, ProgramMemory
 from gpusim.results.log import BEGAN, GIVEN, LEAVES, LIMITED, TURN
-from gpusim.trace.trace import COLLECTIVE, COPY_PEER, KERNEL
 from gpusim.trace.workload import build
 
 COST = Switch(100.0, 108, bandwidth=108.0)
@@ -76,17 +74,6 @@ def test_what_is_right_passes(word: str, claims: Any, switch: Switch) -> None:
 
 
 TWO, THREE = Claim(2 * BLOCK, BLOCK, 2 * BLOCK), Claim(3 * BLOCK, BLOCK, 3 * BLOCK)
-
-
-def three_tensors() -> Steps:
-    steps = Steps()
-    tensors = [steps.alloc() for _ in range(3)]
-    for tensor in tensors:
-        steps.kernel(1000, writes=(tensor,))
-    for tensor in tensors:
-        steps.sync()
-        steps.kernel(1000, reads=(tensor,))
-    return steps
 
 
 def quanta() -> Played:
@@ -187,10 +174,7 @@ def test_the_rules_are_of_the_policies_that_ship() -> None:
 def test_random_programs_in_turns_are_right(word: str) -> None:
     for seed in range(3):
         rng = np.random.default_rng(seed)
-        traces = [program_of(rng) for _ in range(int(rng.integers(2, 5)))]
-        for trace in traces:
-            trace.activity.setflags(write=True)
-            trace.activity[np.isin(trace.activity, (COLLECTIVE, COPY_PEER))] = KERNEL
+        traces = random_programs(rng)
         claims = [
             claim_of(build(trace, np.ones(trace.ops, np.int64)), int(1.2 * most_alive(trace, trace.size)) + (2 << 20))
             for trace in traces

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from coupled_programs import Together, copies, played, program_of
+from coupled_programs import Together, copies, played
 from hand_worked import machine
-from tenant_programs import S, kernels, slices
+from tenant_programs import S, kernels, random_programs, slices
 from test_coupled_check import ended, said
 
 from gpusim.engine import state
@@ -18,7 +18,7 @@ from gpusim.engine.run.simulate import prepared
 from gpusim.machine.tenancy import MPS, SLICES, YIELDS, Switch, Tenancy, Tenant
 from gpusim.machine.topology.connections import Connections
 from gpusim.referee import tenants
-from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_PEER, KERNEL
+from gpusim.trace.trace import COPY_IN
 
 
 def checked(ran: Together, **changes: Any) -> list[Any]:
@@ -82,10 +82,7 @@ def test_other_rules_than_those_that_ran_are_found() -> None:
 def test_random_programs_on_one_gpu_are_right(way: str) -> None:
     for seed in range(60):
         rng = np.random.default_rng(seed)
-        traces = [program_of(rng) for _ in range(int(rng.integers(2, 5)))]
-        for trace in traces:
-            trace.activity.setflags(write=True)
-            trace.activity[np.isin(trace.activity, (COLLECTIVE, COPY_PEER))] = KERNEL
+        traces = random_programs(rng)
         tenancy = Tenancy(
             way, tuple(Tenant(int(rng.integers(5_000, 200_000)), priority=int(rng.integers(2))) for _ in traces),
             Switch(float(rng.integers(0, 3000)), int(rng.integers(0, 100_000)), 1555.0), YIELDS[seed % 2],

@@ -97,7 +97,7 @@ def go_on_with_chunk(own: SglangTables, requests: RequestTable, step: StepTable,
 
 @outlined
 def admit(own: SglangTables, requests: RequestTable, step: StepTable, tree: RadixTree, r: int) -> int:
-    """Try to prefill the request in this pass: how the pass goes on; whoever is admitted stands in the step's last row."""
+    """Try to admit the request to this prefill pass, as the step's last row; returns how the pass goes on."""
     size, tokens = own.option[PAGE], length(requests, step, r)
     there = own.matched[r] * size
     new = min(allowed(own, requests, r), CLIP)
