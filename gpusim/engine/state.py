@@ -223,6 +223,7 @@ PAGER = record(
     [("tables", i8), ("door", (i8, 2)),  # addresses; 0: there is none
      ("next", i8),         # ns: when the driver goes on, NEVER while it waits for others
      ("flows", i8),        # what it moves, and what kernels access remotely, are flows on the links
+     ("shares", i8),       # the CPU touches memory while kernels run
      ("failed", i8),       # memory is full and may not be evicted
      ("stops", i8), ("ended", i8),  # Python wants to see each so many operators that have ended; how many have since
      ("due", i8),          # it is to be told

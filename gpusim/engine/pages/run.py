@@ -28,7 +28,7 @@ from gpusim.machine.topology.connections import Connections
 from gpusim.machine.topology.sharing import shared
 from gpusim.machine.topology.topology import Topology
 from gpusim.programs.managed.layout import lay_out
-from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Start, Wait, on_stream
+from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Start, Wait, gpus_of
 from gpusim.results.page_log import BEFORE
 from gpusim.results.result import FINISHED, HOST_OOM, OOM, Result
 from gpusim.trace.trace import HOST_WORK, MOVES, OP
@@ -72,7 +72,7 @@ def simulate_unified(
         how = {"place": place, "share": share, "active_thread_percentage": active_thread_percentage, "seed": seed}
         return _of_recorded(source, profile, program, platform, settings, available, options, how)
     timeline = Timeline(len(program.steps))
-    gpus = max((step.gpu for step in program.steps if on_stream(step)), default=1)
+    gpus = gpus_of(program.steps)
     ran = simulate_uvm(
         program.arrays, program.steps, platform, settings.parameters, gpus=gpus, watch=timeline.watch,
         between=_between(machine, gpus), **options,

@@ -50,15 +50,18 @@ def waits(pairs: Pairs) -> dict[str, list[float]]:
 
 
 def _divided(found: dict[str, list[float]], pairs: Pairs) -> dict[str, list[float]]:
-    """The waits of steps on GPUs, divided by as much as they add up to more than the time in which there was any such step."""
-    total = sum(ns[i] for ns in found.values() for i, (_, result) in enumerate(pairs) if result.gpu)
-    most = occupied([result for _, result in pairs if result.gpu])
-    if total <= most:
-        return found
-    return {
-        cause: [wait * most / total if result.gpu else wait for wait, (_, result) in zip(ns, pairs, strict=True)]
-        for cause, ns in found.items()
-    }
+    """The waits of steps on GPUs, divided by as much as they add up to more than the time in which there was any such step; and
+    so those of all, where the host's go on beside them."""
+    steps = [result for _, result in pairs]
+    for among in ([result.gpu > 0 for result in steps], [True] * len(steps)):
+        total = sum(ns[i] for ns in found.values() for i, one in enumerate(among) if one)
+        most = occupied([result for result, one in zip(steps, among, strict=True) if one])
+        if total > most:
+            found = {
+                cause: [wait * most / total if one else wait for wait, one in zip(ns, among, strict=True)]
+                for cause, ns in found.items()
+            }
+    return found
 
 
 def before(log: Any, operators: int) -> dict[str, Any]:
