@@ -70,7 +70,7 @@ def _read(file: Path, stamp: int) -> Trace:
 
 def _of_machines(loaded: Loaded) -> Iterator[Problem]:
     e, say = loaded.experiment, loaded.document.problem
-    one = any(not is_of_ranks(file) for file in loaded.traces.values())  # a program of one GPU
+    one = any(not is_of_ranks(file) and not is_managed(file) for file in loaded.traces.values())  # a program of one GPU
     for i, word in enumerate(e.profile):
         machine = loaded.machines.get(word)
         yield from _of_recorded(loaded, i, machine)

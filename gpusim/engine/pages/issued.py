@@ -20,7 +20,7 @@ BY_HOST = -1
 
 @dataclass(frozen=True)
 class Issued:
-    """Events of the trace, and of each operator the first that belongs to it and that behind the end of its stretch.
+    """Events of the trace, and of each operator the first that belongs to it and that behind its last.
 
     streams  of each operator, numbered from 0 on
     """

@@ -66,7 +66,7 @@ def attach(simulation: Simulation, paged: Paged, *, stops: int = 0, log: bool = 
     simulation.island = island._replace(
         pager=pager, warps=paged.tables.warps, transfers=transfers, flow=table(len(island.flow) + more, state.FLOW),
         heap=table(len(island.heap) + 2 * more, state.EVENT), ended=np.full(operators, state.NEVER),
-        stalled=np.zeros(operators, np.int64), traffic=table(KEPT if log else 1, state.TRAFFIC),
+        stalled=np.zeros(operators, np.int64), traffic=table(KEPT if log else 1, state.TRAFFIC), grants=table(KEPT if log else 1, state.GRANT),
     )  # fmt: skip
 
 
@@ -127,7 +127,7 @@ class OnIslands:
 
     def traffic(self) -> PageTraffic | None:
         """What has flowed, when a log was kept."""
-        return traffic_of([run.simulation for run in self.runs], isinstance(self.islands, Coupled))
+        return traffic_of([run.simulation for run in self.runs], self.gpus, isinstance(self.islands, Coupled))
 
 
 class OnIsland:
@@ -208,7 +208,7 @@ def on_clock(steps: Sequence[Any]) -> dict[int, int]:
 
 def _as_kernel(step: Any) -> Kernel:
     """The step as its stream sees it: what is none is a kernel that touches nothing."""
-    return step if isinstance(step, Kernel) else Kernel(MOVES, [], (1, 1), ns=0.0, gpu=step.gpu if on_stream(step) else 1)
+    return step if isinstance(step, Kernel) else Kernel(MOVES, [], (1, 1), (1, 1), ns=0.0, gpu=step.gpu if on_stream(step) else 1)
 
 
 def _act(step: Any, spans: Mapping[str, Span], platform: Platform) -> tuple[int, ...] | None:

@@ -160,6 +160,7 @@ def _logged(ran: UvmResult) -> dict[str, Any]:
     found = {name: ran.log[name].copy() for name in ran.log.dtype.names}
     if ran.traffic is not None:
         found |= ran.traffic.columns
+        found["grant_time"] = found["grant_time"] - round(ran.began)
         for name in ("flow_begin", "flow_end"):
             found[name] = np.where(found[name] < NEVER, found[name] - round(ran.began), NEVER)
     return found

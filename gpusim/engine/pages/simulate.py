@@ -58,6 +58,7 @@ class StepResult:
     stalled: float = 0.0  # ns for which its warps stood
     sms: int = 0         # multiprocessors that it can use, and how long it takes on them without faults, ns
     own: int = 0
+    operator: int = -1   # its number on the island of its GPU
 
     @property
     def ns(self) -> float:
@@ -216,7 +217,8 @@ class _AtWork:
                     counts["busy"][kernel.gpu] = kernel.ns or 0.0
                     M.counts["busy"][kernel.gpu] += kernel.ns or 0.0
                 gpu, needs = kernel.gpu if on_stream(kernel) else 0, self.islands.needs(place)
-                self.steps.append(StepResult(title(kernel), start, min(end, now), counts, gpu, stalled, *needs))
+                number = self.islands.of[place].operator[place]
+                self.steps.append(StepResult(title(kernel), start, min(end, now), counts, gpu, stalled, *needs, number))
                 if end == NEVER and M.state["failed"][0]:
                     self._fails(kernel)
 

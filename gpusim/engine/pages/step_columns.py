@@ -15,6 +15,7 @@ from gpusim.results.page_log import BEFORE, HOST_TOUCH, KERNEL, NAMES, OTHER, ST
 from gpusim.trace.workload import F64, I64
 
 Pairs = Sequence[tuple[Step, StepResult]]
+MOST_STREAMS = 62  # that a whole number has bits for
 
 
 def of_gpus(counts: Any) -> Any:
@@ -90,6 +91,8 @@ def columns(pairs: Pairs, began: float, waited: Mapping[str, Any], stalls: Mappi
         "step_op": np.array([s.operator if isinstance(s, Kernel) else -1 for s, _ in pairs], np.int64),
         "step_gpu": np.array([s.gpu if on_stream(s) else 0 for s, _ in pairs], np.int64),
         "step_stream": np.array([s.stream if on_stream(s) else 0 for s, _ in pairs], np.int64),
+        "step_after": np.array([_after(s) for s, _ in pairs], np.int64),
+        "step_operator": np.array([r.operator for _, r in pairs], np.int64),
         "step_wants": np.array([r.sms for _, r in pairs], np.int64), "step_own": np.array([r.own for _, r in pairs], np.int64),
         "step_start": np.array([round(r.start - began) for _, r in pairs], np.int64),
         "step_end": np.array([round(r.end - began) for _, r in pairs], np.int64),
@@ -97,6 +100,12 @@ def columns(pairs: Pairs, began: float, waited: Mapping[str, Any], stalls: Mappi
     for cause in STALLS:
         out[f"step_{cause}"] = rounded(waited.get(cause, ()), int(stalls.get(f"stall_{cause}_ns", 0)), len(pairs))
     return out
+
+
+def _after(step: Step) -> int:
+    """The streams that a step of the host waits for, as bits; -1: all of them."""
+    after = step.after if isinstance(step, HostTouch) else None
+    return -1 if after is None else sum(1 << stream for stream in set(after) if stream < MOST_STREAMS)
 
 
 def rounded(parts: Sequence[float] | F64, total: int, count: int) -> I64:

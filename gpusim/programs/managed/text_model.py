@@ -69,7 +69,13 @@ Pattern = Annotated[
     PolicySpec, BeforeValidator(_spec), AfterValidator(_pattern),
     WithJsonSchema({"type": ["string", "object"], "description": "name, name(parameter=value) or {name: {parameter: value}}"}),
 ]  # fmt: skip
-Processor = Literal["cpu", "gpu"]
+GpuNumber = Annotated[StrictInt, Field(ge=1, le=16)]
+Streams = Annotated[
+    Literal["all", "none"] | list[Natural], BeforeValidator(lambda v: [v] if isinstance(v, int) and v is not True else v),
+    WithJsonSchema({"anyOf": [{"enum": ["all", "none"]}, {"type": "integer", "minimum": 0},
+                              {"type": "array", "items": {"type": "integer", "minimum": 0}}]}),
+]  # fmt: skip
+Processor = Literal["cpu", "gpu"] | GpuNumber  # of several GPUs one by its number
 
 
 @dataclass(frozen=True, config=_one_of("bytes", "shape"), kw_only=True)
@@ -140,7 +146,7 @@ class KernelText:
     """How often all of that is done again: reuse of what was touched."""
     stream: Natural = 0
     """Kernels of one stream go one after the other, those of several side by side."""
-    gpu: Annotated[StrictInt, Field(ge=1, le=16)] = 1
+    gpu: GpuNumber = 1
     """Of several GPUs that use the program's memory, which one runs it."""
     time: Nanoseconds | None = None
     """Without a fault; absent: what its accesses and its arithmetic take."""
@@ -157,6 +163,8 @@ class HostText:
     host_write: Names | None = None
     first: Bytes = 0
     count: Bytes | None = None
+    after: Streams = "all"
+    """For which streams the program waits before: all, none, or some by number.  Kernels behind it begin when it is over."""
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -169,6 +177,8 @@ class PrefetchText:
     count: Bytes | None = None
     stream: Natural | None = None
     """In which it takes its turn, while the program goes on; absent: the program waits for it."""
+    gpu: GpuNumber = 1
+    """Of several GPUs the one whose stream that is."""
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
