@@ -11,10 +11,10 @@ from gpusim.base.errors import GpusimError, ResultError
 from gpusim.base.yaml.find import find, find_run
 from gpusim.base.yaml.values import machine as read_machine
 from gpusim.experiment import machine_of
-from gpusim.machine.topology import build
 from gpusim.machine.kernels.durations import load_own_times
 from gpusim.machine.kernels.own_times import OwnTimes
 from gpusim.machine.profile import Profile, changed
+from gpusim.machine.topology import build
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs import transforms
 from gpusim.programs.ranks.files import load_ranks

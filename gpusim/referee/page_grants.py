@@ -1,7 +1,7 @@
 """Who had the multiprocessors under unified memory, recomputed: from when kernels begin and end follows how many each has.
 
-A kernel whose grid was resident at once keeps all that it has; collectives keep theirs from their start on.  What these leave is
-given by stream priority and then in the order of starts, to each as many as it can use.
+A kernel whose grid was resident at once keeps all that it has; collectives keep theirs from their start on.  What these leave
+is given by stream priority and then in the order of starts, to each as many as it can use.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ def _worked(
         if life is None:
             found.say(-1, f"step {step} has no multiprocessors", "those of a kernel that has run")
         elif abs(life[0] - start) > TICKS or abs(life[1] - end) > TICKS:
-            found.say(-1, f"step {step} lasts from {start} to {end} ns", f"from {life[0]} to {life[1]} ns, as its multiprocessors")
+            what = f"step {step} lasts from {start} to {end} ns"
+            found.say(-1, what, f"from {life[0]} to {life[1]} ns, as its multiprocessors")
         elif life[2] < own - TICKS:
             what = f"step {step} has worked {life[2]:.0f} ns on the multiprocessors that it wants"
             found.say(-1, what, f"{own} ns, which it takes on these without faults")

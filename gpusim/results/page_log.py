@@ -63,7 +63,7 @@ STEPS = (
 NAMES = "step_names"
 
 # Multiprocessors that kernels had, a row for each change: when, on which GPU, which operator there (`step_operator`), how many
-# from then on (-1: it ends), how many it can use, whether it keeps all that it once has (2: from its start on), and its priority.
+# from then on (-1: it ends), how many it can use, whether it keeps all that it once has (2: from its start on), its priority.
 GRANTS = (
     "grant_time", "grant_process", "grant_operator", "grant_sms", "grant_wants", "grant_keeps", "grant_priority",
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -86,10 +87,10 @@ def test_copies_of_a_touch_share_the_link_with_remote_stores() -> None:
 
 
 def test_what_the_program_waits_for_takes_what_it_took_alone() -> None:
-    """Steps in turn have the times that they have one by one, and a kernel between two touches begins when the first is over."""
+    """Steps in turn have the times that they have one by one; a kernel between two touches begins when the first is over."""
     ran = run(Start(), blocks(0, 1), HostTouch("b"), Prefetch("b"), blocks(2, array="b"), HostTouch("a"))
     ends = spans(ran)
-    assert all(a[1] == b[0] for a, b in zip(ends, ends[1:], strict=False)) and ran.ns == ends[-1][1]
+    assert all(a[1] == b[0] for a, b in pairwise(ends)) and ran.ns == ends[-1][1]
     assert [step.gpu for step in ran.steps] == [1, 0, 0, 1, 0]
 
 
@@ -107,9 +108,8 @@ def test_the_referee_follows_touches_beside_kernels() -> None:
     sweep = Kernel("sweep", [Access("a", tx=1, bx=256)], (64, 1), (256, 1), (1, 64), ns=2e7)
     steps = [HostTouch("a"), HostTouch("b"), Start(), sweep, replace(sweep, stream=1), HostTouch("a", after=()),
              HostTouch("b", after=(0,)), sweep]  # fmt: skip
-    result = simulate_unified(
-        ManagedProgram("beside", [Array("a", BLOCK), Array("b", 4 * BLOCK)], steps), machine({}), capacity_bytes=16 * BLOCK, log=True
-    )  # fmt: skip
+    program = ManagedProgram("beside", [Array("a", BLOCK), Array("b", 4 * BLOCK)], steps)
+    result = simulate_unified(program, machine({}), capacity_bytes=16 * BLOCK, log=True)
     report = pages.check(result)
     assert report.ok, str(report)
     assert result.pages is not None

@@ -1,7 +1,7 @@
 """What the host of a managed program issues to one GPU, event after event.
 
-Steps on streams go one behind the other there.  A step that the program waits for is on a stream of the host's: it waits for the
-streams that the program synchronises with before, and all that is issued behind it waits for it.
+Steps on streams go one behind the other there.  A step that the program waits for is on a stream of the host's: it waits for
+the streams that the program synchronises with before, and all that is issued behind it waits for it.
 """
 
 from __future__ import annotations

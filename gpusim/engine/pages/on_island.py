@@ -1,9 +1,9 @@
 """Kernels under managed memory on the island: each GPU is one, and all have one driver's tables.
 
-    steps ──▶ those on the clock, up to one that is not ──islands side by side──▶ that step, in Python ──▶ those on the clock ...
+    steps ──▶ those on the clock, up to one that is not ──islands side by side──▶ that step, in Python ──▶ those on the clock
 
-Kernels are asynchronous, each in its stream.  What the program waits for, touches by the CPU and prefetches without a stream, is
-on a stream of the host's (`issued.py`).  What is on no clock (advice, frees) waits for all that came before.
+Kernels are asynchronous, each in its stream.  What the program waits for, touches by the CPU and prefetches without a stream,
+is on a stream of the host's (`issued.py`).  What is on no clock (advice, frees) waits for all that came before.
 """
 
 from __future__ import annotations
@@ -59,14 +59,16 @@ def attach(simulation: Simulation, paged: Paged, *, stops: int = 0, log: bool = 
     """
     operators, pager, island = len(simulation.island.began), paged.tables.pager, simulation.island
     transfers, streams = paged.tables.transfers, len(island.running)
-    copying = (island.queues["role"] != state.STREAM) & (island.queues["engine"] == 0)
-    island.queues["slots"][copying] = NO_BOUND  # where the program copies nothing, the driver's channels share the link
+    role, engine = island.queues["role"], island.queues["engine"]
+    engine[role == state.TO_DEVICE] = 0  # its copies to the GPU are of engines of their own, those to the host of the program's
+    island.queues["slots"][(role != state.STREAM) & (engine == 0)] = NO_BOUND  # they share the link
     pager["tables"], pager["door"], pager["flows"], pager["stops"] = paged.placed.address, address(door, DOOR), 1, stops
     more = len(transfers) + 3 * streams  # that can flow: of each stream what it reads, writes and gets from other GPUs
     simulation.island = island._replace(
         pager=pager, warps=paged.tables.warps, transfers=transfers, flow=table(len(island.flow) + more, state.FLOW),
         heap=table(len(island.heap) + 2 * more, state.EVENT), ended=np.full(operators, state.NEVER),
-        stalled=np.zeros(operators, np.int64), traffic=table(KEPT if log else 1, state.TRAFFIC), grants=table(KEPT if log else 1, state.GRANT),
+        stalled=np.zeros(operators, np.int64), traffic=table(KEPT if log else 1, state.TRAFFIC),
+        grants=table(KEPT if log else 1, state.GRANT),
     )  # fmt: skip
 
 
@@ -139,8 +141,12 @@ class OnIsland:
         self, whole: KernelOwner, M: DriverState, platform: Platform, steps: Sequence[Any], spans: Mapping[str, Span],
         on: Mapping[int, int], gpu: int, percentage: int = 100, **seat: Any,
     ) -> None:  # fmt: skip
-        """on: of each step on the clock its GPU, `on_clock` has it.  percentage: of the multiprocessors, what its kernels may use.
-        seat: among other processes, as `Paged` takes it."""
+        """What of the program is on this GPU.
+
+        on          of each step on the clock its GPU, as `on_clock` has it
+        percentage  of the multiprocessors, what its kernels may use
+        seat        among other processes, as `Paged` takes it
+        """
         self.whole, self.gpu = whole, gpu
         self.places = [i for i, its in on.items() if its == gpu]
         kernels = [_as_kernel(steps[i]) for i in self.places]
@@ -208,7 +214,7 @@ def on_clock(steps: Sequence[Any]) -> dict[int, int]:
 
 def _as_kernel(step: Any) -> Kernel:
     """The step as its stream sees it: what is none is a kernel that touches nothing."""
-    return step if isinstance(step, Kernel) else Kernel(MOVES, [], (1, 1), (1, 1), ns=0.0, gpu=step.gpu if on_stream(step) else 1)
+    return step if isinstance(step, Kernel) else Kernel(MOVES, [], (1, 1), (1, 1), ns=0.0)
 
 
 def _act(step: Any, spans: Mapping[str, Span], platform: Platform) -> tuple[int, ...] | None:

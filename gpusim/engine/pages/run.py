@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -96,6 +96,7 @@ class Ran:
 
     program    as it ran: what `source` became, with the advice of `settings`
     available  bytes of GPU memory for managed pages
+    together   what the referee has to know of all processes that share the memory, where there are several
     """
 
     source: Workload | ManagedProgram
@@ -106,6 +107,7 @@ class Ran:
     available: int
     seed: int
     timeline: Timeline
+    together: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _of_recorded(
@@ -202,7 +204,7 @@ def _spec(done: Ran, log: bool) -> dict[str, Any]:
         "seed": done.seed,
         "rates": {**rates, "both": sum(rates.values())},
         "told": ran.told,
-        **({"paging": _for_referee(done.program, ran, done.settings.evict)} if log else {}),
+        **({"paging": {**_for_referee(done.program, ran, done.settings.evict), **done.together}} if log else {}),
     }
 
 
@@ -229,6 +231,13 @@ def _peaks(timeline: Timeline) -> dict[str, int | float]:
     return {name: int(timeline.columns[column].max(initial=0)) for column, name in names.items()}
 
 
+def counted(counts: Any, page: int) -> dict[str, int]:
+    """What the log of pages adds up to, of all processes that share a memory."""
+    gpu, cpu = of_gpus(counts), counts[CPU]
+    faults = {"gpu_faults": int(gpu["faults"]), "cpu_faults": int(cpu["faults"]), "fault_batches": int(gpu["batches"])}
+    return faults | moved(counts, page)
+
+
 def _for_referee(program: ManagedProgram, ran: UvmResult, evict: str) -> dict[str, Any]:
     """What the referee has to know of a run, beside its log."""
     taken = device_memory.chunks(program.arrays, ran.platform)
@@ -239,6 +248,7 @@ def _for_referee(program: ManagedProgram, ran: UvmResult, evict: str) -> dict[st
         "processors": len(ran.counts),
         "allocations": [[array.bytes, array.at, array.kind] for array in program.arrays],
         "events": ran.events,
+        "ordered": len(ran.counts) == 2 and all(getattr(step, "after", None) is None for step in program.steps),
         "began": ran.logged_before,
         "began_ns": ran.began,
         **({"traffic": ran.traffic.said} if ran.traffic else {}),
@@ -252,8 +262,6 @@ def metrics(program: ManagedProgram, ran: UvmResult, recorded: Foreseen | None =
     """
     page, link = ran.platform.page, ran.platform.link
     gpu, cpu = of_gpus(ran.counts), ran.counts[CPU]
-    came = [int(pages) * page for pages in gpu["came"]]
-    out = (int(cpu["came"].sum()) + int(gpu["left"])) * page
     makespan = round(ran.ns)
     own = Foreseen(
         {
@@ -266,7 +274,8 @@ def metrics(program: ManagedProgram, ran: UvmResult, recorded: Foreseen | None =
     about = own if recorded is None or ran.failed else recorded
     stalls = {**_stalls(program, ran), **about.stalls}
     busy = about.metrics["compute_busy_ns"]
-    into_link, out_link = sum(came) + about.copied_in, out + about.copied_out
+    pages_moved = moved(ran.counts, page)
+    into_link, out_link = pages_moved["h2d_bytes"] + about.copied_in, pages_moved["d2h_bytes"] + about.copied_out
     batches = int(gpu["batches"])
     return {
         "makespan_ns": makespan,
@@ -274,17 +283,11 @@ def metrics(program: ManagedProgram, ran: UvmResult, recorded: Foreseen | None =
         "compute_idle_share": 1 - busy / (makespan * about.streams) if makespan else 0.0,
         "stall_ns": sum(stalls.values()),
         **stalls,
-        "h2d_bytes": sum(came),
-        "d2h_bytes": out,
+        **pages_moved,
         "h2d_busy_share": into_link / link.in_rate * 1e9 / makespan if makespan else 0.0,
         "d2h_busy_share": out_link / link.out_rate * 1e9 / makespan if makespan else 0.0,
         **_faults(gpu, cpu),
-        "demanded_bytes": came[DEMAND],
-        "prefetched_bytes": came[PREFETCH],
-        "explicit_bytes": came[EXPLICIT],
-        "counter_bytes": came[COUNTER],
         "wasted_bytes": int(gpu["wasted"]) * page,
-        "evicted_bytes": int(gpu["left"]) * page,
         "evicted_clean_bytes": int(gpu["left_clean"]) * page,
         "refetched_bytes": int(gpu["refetched"]) * page,
         "remote_bytes": int(gpu["remote_bytes"]),
@@ -293,6 +296,17 @@ def metrics(program: ManagedProgram, ran: UvmResult, recorded: Foreseen | None =
         "evictions": int(gpu["evictions"]),
         "faults_per_batch": int(gpu["fetched"]) / batches if batches else 0.0,
     }
+
+
+def moved(counts: Any, page: int) -> dict[str, int]:
+    """Bytes that moved over the link: in all, and by cause."""
+    gpu, cpu = of_gpus(counts), counts[CPU]
+    came = [int(pages) * page for pages in gpu["came"]]
+    return {
+        "h2d_bytes": sum(came), "d2h_bytes": (int(cpu["came"].sum()) + int(gpu["left"])) * page,
+        "demanded_bytes": came[DEMAND], "prefetched_bytes": came[PREFETCH], "explicit_bytes": came[EXPLICIT],
+        "counter_bytes": came[COUNTER], "evicted_bytes": int(gpu["left"]) * page,
+    }  # fmt: skip
 
 
 def _faults(gpu: Any, cpu: Any) -> dict[str, int]:

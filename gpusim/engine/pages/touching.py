@@ -1,7 +1,7 @@
 """The CPU touches memory on the clock of the GPUs: a block at a time, while kernels run, as an operator of a stream of its own.
 
-Faults of the CPU are served by the thread that touches, beside the driver's thread of the GPU; they wait for the lock of a block
-that this one has.  What comes to the host meanwhile is one transfer for each block, from its first copy to its last.
+Faults of the CPU are served by the thread that touches, beside the driver's thread of the GPU; they wait for the lock of a
+block that this one has.  What comes to the host meanwhile is one transfer for each block, from its first copy to its last.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def of(simulations: Sequence[Simulation], gpus: Sequence[int] = (1,), coupled: b
             "gpus": list(gpus), "shares": [int(device["shares_sms"]) for device in devices],
             "granted": sum(int(island.pager[0]["grants"]) for island in islands),
             "kept": kept, "rates": rates, "routes": routes, "sms": [int(device["sms"]) for device in devices],
-            "engines": [_engines(island) for island in islands], "copies": [[COPY_IN, SWAPS], [COPY_OUT, SWAPS + 1]],
+            "engines": [_engines(island) for island in islands], "copies": [[COPY_IN], [COPY_OUT, SWAPS + 1]],
         },
     )  # fmt: skip
 

@@ -180,8 +180,8 @@ def reach(steps: Steps, first: int, gpus: int) -> int:
 def gpus_of(steps: Steps) -> int:
     """How many GPUs the steps name."""
     own = [step.gpu for step in steps if on_stream(step)]
-    others = [step.to if isinstance(step, Prefetch) else step.processor for step in steps if isinstance(step, Prefetch | Advise)]
-    return max([1, *own, *others])
+    named = [step.to if isinstance(step, Prefetch) else step.processor for step in steps if isinstance(step, Prefetch | Advise)]
+    return max([1, *own, *named])
 
 
 # What programs did not have to say at first.
