@@ -117,7 +117,7 @@ def test_copies_of_pages_and_of_the_program_share_the_link(engines: int) -> None
 
 
 def shipped() -> list[str]:
-    """Three quick traces, or with GPUSIM_ALL_TRACES in the environment all that have times and accesses: some minutes."""
+    """Three quick traces, or with GPUSIM_ALL_TRACES in the environment all that have times and accesses: five minutes."""
     if not os.environ.get("GPUSIM_ALL_TRACES"):
         return ["gpt-medium-infer", "resnet50-sgd", "unet3d-train"]
     files = {name: find("trace", name) for name in names("trace")}
@@ -127,7 +127,7 @@ def shipped() -> list[str]:
 
 @pytest.mark.parametrize("name", shipped())
 def test_with_all_memory_populated_a_trace_takes_what_it_takes_without_unified_memory(name: str) -> None:
-    profile = changed(changed(load("h100-sxm-80gb"), "memory.capacity", 1e12), "host.capacity", 1e12)
+    profile = changed(changed(load("h100-sxm-80gb"), "memory.capacity", 1e13), "host.capacity", 1e13)  # the largest has 1.8 TB
     trace = load_trace(find("trace", name))
     work = build(trace, durations(trace, profile)[0])
     plain = simulate(trace, profile, work=work)

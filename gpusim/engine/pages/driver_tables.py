@@ -123,6 +123,7 @@ STATE = record(
      ("drops_clean", i8), ("follows", i8), ("pieces", i8), ("reserve", i8),  # of the eviction policy
      ("learns", i8), ("announces", i8),  # of the prefetcher
      ("regions", i8), ("migrates", i8),  # has a user's policy the choice of regions, of blocks?
+     ("reaches", i8),    # is it asked about blocks ahead of the one that has faulted?
      ("watches", i8),  # does a policy need to know of every use?
      ("queue_head", i8), ("queue_length", i8),
      ("kernel", i8), ("kernels", (i8, 3)), ("last_faulted", i8),  # what runs, the last three, the block that faulted last
