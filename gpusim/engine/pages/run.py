@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpusim.engine.pages import account, device_memory, page_tables, raster, recorded, step_columns, traffic, victims
-from gpusim.engine.pages.before import footprint, program_of, room
+from gpusim.engine.pages.before import between, footprint, program_of, room
 from gpusim.engine.pages.driver_tables import COUNTER, CPU, DEMAND, EXPLICIT, PREFETCH
 from gpusim.engine.pages.settings import DRIVER, DriverSettings
 from gpusim.engine.pages.simulate import StepResult, UvmResult, fits, memory, simulate_uvm
@@ -21,11 +21,9 @@ from gpusim.engine.run.simulate import Simulation
 from gpusim.engine.run.simulate import prepared as run_of
 from gpusim.engine.state import NEVER
 from gpusim.machine import platforms, sharing
-from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError
+from gpusim.machine.driver_parameters import BLOCK_BYTES
 from gpusim.machine.platforms import Platform
 from gpusim.machine.profile import Profile
-from gpusim.machine.topology.connections import Connections
-from gpusim.machine.topology.sharing import shared
 from gpusim.machine.topology.topology import Topology
 from gpusim.programs.managed.layout import lay_out
 from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Start, Wait, gpus_of
@@ -75,19 +73,9 @@ def simulate_unified(
     gpus = gpus_of(program.steps)
     ran = simulate_uvm(
         program.arrays, program.steps, platform, settings.parameters, gpus=gpus, watch=timeline.watch,
-        between=_between(machine, gpus), **options,
+        between=between(machine, gpus), **options,
     )  # fmt: skip
     return of_managed(Ran(source, profile, program, ran, settings, available, seed, timeline), log=log)
-
-
-def _between(machine: Topology | None, gpus: int) -> Connections | None:
-    """The links that so many GPUs of a machine share."""
-    if machine is None or gpus < 2:
-        return None
-    if gpus > len(machine.gpus):
-        raise UvmError(f"the program runs kernels on {gpus} GPUs, and {machine.name} has {len(machine.gpus)}")
-    links = shared(machine, list(machine.gpus)[:gpus])
-    return Connections(links.rates, links.beyond)
 
 
 @dataclass(frozen=True)
