@@ -37,7 +37,7 @@ steps:
 """
 TEXT = """question: "two?"
 trace: two.yaml
-profile: [dgx-a100, a100-sxm4-40gb]
+profile: [dgx-a100, a100-sxm4-80gb]
 unified: driver
 bounds: false
 figures: []
@@ -65,7 +65,7 @@ def test_gpus_of_a_machine_share_its_links_and_faults_explains_them(experiment: 
         assert run.faults is not None
         assert sum(run.faults.times.values()) == pytest.approx(run.metrics["makespan_ns"])
         assert run.faults.beside["cpu"] > 0
-    assert load_machine_of(together, experiment.parent).name == "a100-sxm4-40gb"
+    assert load_machine_of(together, experiment.parent).name == "a100-sxm4-80gb"
     said = CliRunner().invoke(app, ["faults", str(out), "1", "--no-advise"]).output
     assert "the CPU touches memory beside kernels" in said and "dgx-a100" in said
 

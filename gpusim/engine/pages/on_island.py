@@ -92,9 +92,8 @@ class OnIslands:
         between  what lies between the GPUs 1, 2, ..; None: each has a way of its own to the host
         """
         self.memory, self.seen = M, seen
-        on = on_clock(steps)
-        self.gpus = sorted(set(on.values()))
-        self.runs = [OnIsland(self, M, platform, steps, spans, on, gpu) for gpu in self.gpus]
+        self.gpus = sorted(set(on_clock(steps).values()))
+        self.runs = [OnIsland(self, M, platform, steps, spans, gpu) for gpu in self.gpus]
         simulations = [run.simulation for run in self.runs]
         if between is None or len(self.gpus) < 2:
             self.islands = SideBySide(simulations, lookahead=0)
@@ -139,15 +138,14 @@ class OnIsland:
 
     def __init__(
         self, whole: KernelOwner, M: DriverState, platform: Platform, steps: Sequence[Any], spans: Mapping[str, Span],
-        on: Mapping[int, int], gpu: int, percentage: int = 100, **seat: Any,
+        gpu: int, percentage: int = 100, **seat: Any,
     ) -> None:  # fmt: skip
         """What of the program is on this GPU.
 
-        on          of each step on the clock its GPU, as `on_clock` has it
         percentage  of the multiprocessors, what its kernels may use
         seat        among other processes, as `Paged` takes it
         """
-        self.whole, self.gpu = whole, gpu
+        self.whole, self.gpu, on = whole, gpu, on_clock(steps)
         self.places = [i for i, its in on.items() if its == gpu]
         kernels = [_as_kernel(steps[i]) for i in self.places]
         self.operator = {place: o for o, place in enumerate(self.places)}

@@ -38,7 +38,7 @@ class SteppedRun:
         self.memory, self.platform, self.program, self.timeline, self.told = M, platform, program, timeline, told
         self.spans = dict(spans)
         self.on = on_clock(program.steps)
-        self.kernels = OnIsland(self, M, platform, program.steps, spans, self.on, 1, percentage, **seat)
+        self.kernels = OnIsland(self, M, platform, program.steps, spans, 1, percentage, **seat)
         self.simulation, self.paged = self.kernels.simulation, self.kernels.paged
         self.simulation.paging = self
         self.at, self.began, self.ended, self.started = 0, 0, 0, -1
