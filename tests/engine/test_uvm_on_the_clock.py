@@ -20,10 +20,11 @@ from gpusim.machine.catalogue import load
 from gpusim.machine.kernels.durations import durations
 from gpusim.machine.profile import changed
 from gpusim.programs.managed.steps import Access, Array, HostTouch, Kernel, Prefetch, Start, Wait
+from gpusim.results.result import Result
 from gpusim.trace.answers import answers
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace
-from gpusim.trace.trace import COPY_IN
+from gpusim.trace.trace import COPY_IN, COPY_OUT
 from gpusim.trace.workload import build
 
 pytestmark = [pytest.mark.hand_worked, pytest.mark.slow]
@@ -90,30 +91,40 @@ def test_a_kernel_that_works_goes_on_while_another_stands_at_faults() -> None:
     assert report.beside["kernels"] == 2 * MS + FIRST + 3 * LATER and report.beside["any"] == 2 * MS
 
 
-def faulting_trace(copies: bool, engines: int = 1) -> dict[str, int | float]:
+def faulting_trace(copies: bool, engines: int = 1, way: int = COPY_IN) -> Result:
     """A kernel reads weights again that another has thrown out; meanwhile the program may copy 64 MiB on another stream."""
     b = TraceBuilder("by hand")
     weights, activations = b.alloc(2 * BLOCK), b.alloc(2 * BLOCK)
     b.op("write", (), (activations,), duration=1000)
     b.op("read", (weights,), (), duration=3000)
     if copies:
-        b.op("copy", (), (), read_bytes=64 << 20, activity=COPY_IN, stream=1)
+        b.op("copy", (), (), read_bytes=64 << 20, activity=way, stream=1)
     trace = b.finish()
     rates = {"paging.rate_h2d": 10e9, "paging.rate_d2h": 8e9, "paging.start_h2d": 0.0, "paging.start_d2h": 0.0}
     profile = machine({"copy_engines.h2d": engines, **rates, "memory.copy": 400e9}, base="gtx-1080-ti")
     work = build(trace, durations(trace, profile)[0])
-    return simulate_unified(work, profile, capacity_bytes=2 * BLOCK, place="best_fit").metrics
+    return simulate_unified(work, profile, capacity_bytes=2 * BLOCK, place="best_fit", log=True)
 
 
 @pytest.mark.parametrize("engines", [1, 2])
 def test_copies_of_pages_and_of_the_program_share_the_link(engines: int) -> None:
     """The driver's copies to the GPU have engines of their own, however many those of the program take turns in."""
-    pages, both = faulting_trace(copies=False, engines=engines), faulting_trace(copies=True, engines=engines)
+    pages, both = (faulting_trace(copies=copies, engines=engines).metrics for copies in (False, True))
     assert both["h2d_bytes"] == pages["h2d_bytes"] == 2 * BLOCK, "the same pages come"
     # At 10 bytes/ns what comes takes 419,430 ns, and twice that beside a copy; what leaves has its own direction.
     assert both["stall_migration_ns"] - pages["stall_migration_ns"] == pytest.approx(2 * BLOCK / 10, abs=4)
     assert both["makespan_ns"] == 1000 + -(-((64 << 20) + 2 * BLOCK) // 10), "the link carries both without a gap"
     assert both["compute_busy_ns"] == pages["compute_busy_ns"] == 4000
+
+
+def test_copies_of_pages_to_the_host_take_turns_with_those_of_the_program() -> None:
+    alone, both = faulting_trace(copies=False), faulting_trace(copies=True, way=COPY_OUT)
+    log = alone.pages
+    assert log is not None
+    leaves = log["flow_begin"][log["flow_way"] == alone.spec["paging"]["traffic"]["copies"][1][1]].min()
+    # The program's copy begins at once, with 1000 ns before its first byte, of which the link takes 8 each ns.
+    late = 1000 + (64 << 20) // 8 - int(leaves)
+    assert both.metrics["makespan_ns"] - alone.metrics["makespan_ns"] == pytest.approx(late, abs=1)
 
 
 def shipped() -> list[str]:
