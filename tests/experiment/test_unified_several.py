@@ -70,9 +70,20 @@ def test_gpus_of_a_machine_share_its_links_and_faults_explains_them(experiment: 
     assert "the CPU touches memory beside kernels" in said and "dgx-a100" in said
 
 
+@pytest.mark.parametrize(("sets", "said"), [
+    ("uncertainty=4", "samples are of one"), ("beside=[two.yaml]", "programs beside each other have one GPU together"),
+])  # fmt: skip
+def test_what_a_machine_of_several_cannot_be_combined_with_is_told(experiment: Path, sets: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        load.experiment(str(experiment), [sets])
+
+
 def test_more_gpus_than_a_machine_has_are_refused(experiment: Path) -> None:
     program = experiment.parent / "two.yaml"
     program.write_text(program.read_text().replace("gpu: 2\n    accesses", "gpu: 9\n    accesses"))
     loaded = load.experiment(str(experiment))
     with pytest.raises(ConfigError, match="dgx-a100 has 8"):
         load.foresee(loaded, plan(loaded, experiment.parent / "out").grid)
+    several = load.experiment(str(experiment), ["profile=[2 x dgx-a100 over infiniband]"])
+    with pytest.raises(ConfigError, match="of 2 hosts"):
+        load.foresee(several, plan(several, experiment.parent / "out").grid)

@@ -69,6 +69,8 @@ def between(machine: Topology | None, gpus: int) -> Connections | None:
     if gpus > len(machine.gpus):
         raise UvmError(f"the program runs kernels on {gpus} GPUs, and {machine.name} has {len(machine.gpus)}")
     first = list(machine.gpus)[:gpus]
+    if (hosts := len({machine.host[gpu] for gpu in first})) > 1:
+        raise UvmError(f"the first {gpus} GPUs of {machine.name} are of {hosts} hosts, and a driver moves pages within one")
     if len({machine.profile(gpu).name for gpu in first}) > 1:
         raise UvmError(f"the first {gpus} GPUs of {machine.name} differ, and one driver's numbers are those of one kind of GPU")
     links = shared(machine, first)
