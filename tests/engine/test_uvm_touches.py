@@ -11,6 +11,7 @@ import pytest
 from hand_worked import machine
 from unified_by_hand import BLOCK, LINK, PAGE, TINY, blocks, simulate_uvm
 
+from gpusim.base.errors import ConfigError
 from gpusim.engine.pages import account
 from gpusim.engine.pages.issued import issued
 from gpusim.engine.pages.run import simulate_unified
@@ -148,3 +149,11 @@ def test_a_program_says_what_the_host_waits_for_and_which_gpu_is_meant(tmp_path:
     assert [step.after for step in steps if isinstance(step, HostTouch)] == [None, None, (2,), (), ()]
     assert [(step.to, step.gpu) for step in steps if isinstance(step, Prefetch)] == [(2, 2)]
     assert [step.processor for step in steps if isinstance(step, Advise)] == [2]
+
+
+def test_streams_and_processors_that_there_are_not_are_told(tmp_path: Path) -> None:
+    text = PROGRAM.replace("after: 2", "after: some").replace("to: 2", "to: 99")
+    (tmp_path / "p.yaml").write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        load(tmp_path / "p.yaml")
+    assert "'some' names no streams" in str(refused.value) and "'99' is no processor" in str(refused.value)

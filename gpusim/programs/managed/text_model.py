@@ -56,6 +56,20 @@ def _spec(value: Any) -> PolicySpec:
     return policy(value)
 
 
+def _streams(value: Any) -> Any:
+    """One stream is a list of it."""
+    said = [value] if isinstance(value, int) else value
+    if said in ("all", "none") or (isinstance(said, list) and all(type(one) is int and one >= 0 for one in said)):
+        return said
+    raise refuse(f"'{value}' names no streams", "all, none, or numbers: after: [0, 2]")
+
+
+def _processor(value: Any) -> Any:
+    if value in ("cpu", "gpu") or (type(value) is int and 1 <= value <= GPUS):
+        return value
+    raise refuse(f"'{value}' is no processor", f"cpu, gpu, or of several GPUs a number from 1 to {GPUS}")
+
+
 def _pattern(spec: PolicySpec) -> PolicySpec:
     checked(lambda s: forms.check(s, IN_SEARCH))(spec)
     return spec
@@ -70,12 +84,17 @@ Pattern = Annotated[
     WithJsonSchema({"type": ["string", "object"], "description": "name, name(parameter=value) or {name: {parameter: value}}"}),
 ]  # fmt: skip
 GpuNumber = Annotated[StrictInt, Field(ge=1, le=16)]
+GPUS = 16
+_NUMBER = {"type": "integer", "minimum": 0}
+GpuNumber = Annotated[StrictInt, Field(ge=1, le=GPUS)]
 Streams = Annotated[
-    Literal["all", "none"] | list[Natural], BeforeValidator(lambda v: [v] if isinstance(v, int) and v is not True else v),
-    WithJsonSchema({"anyOf": [{"enum": ["all", "none"]}, {"type": "integer", "minimum": 0},
-                              {"type": "array", "items": {"type": "integer", "minimum": 0}}]}),
+    SkipValidation[str | list[int]], BeforeValidator(_streams),
+    WithJsonSchema({"anyOf": [{"enum": ["all", "none"]}, _NUMBER, {"type": "array", "items": _NUMBER}]}),
 ]  # fmt: skip
-Processor = Literal["cpu", "gpu"] | GpuNumber  # of several GPUs one by its number
+Processor = Annotated[
+    SkipValidation[str | int], BeforeValidator(_processor),
+    WithJsonSchema({"anyOf": [{"enum": ["cpu", "gpu"]}, {"type": "integer", "minimum": 1, "maximum": GPUS}]}),
+]  # fmt: skip
 
 
 @dataclass(frozen=True, config=_one_of("bytes", "shape"), kw_only=True)
