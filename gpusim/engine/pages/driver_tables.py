@@ -111,7 +111,6 @@ STATE = record(
      ("unified", i8), ("ats_mode", i8), ("hmm_off", i8), ("counters", i8), ("counter_threshold", i8), ("counter_batch", i8),
      ("map_evicted", i8), ("deferred", i8), ("notices", i8), ("notices_head", i8), ("notices_fetched", i8),
      ("notice_due", f8), ("driver_free", f8),
-     ("pause", f8),  # ns: warps go no further at once, as the CPU may take pages from them
      ("batch_count", i8), ("replay_policy", i8), ("max_batches", i8), ("max_throttled", i8), ("force_sysmem", i8),
      ("host_chunks", i8),  # sizes of host memory that are tried, as a mask
      ("oversubscription", i8),
@@ -130,6 +129,7 @@ STATE = record(
      ("serial", i8), ("expected", i8), ("ahead_kernels", (i8, 3)), ("ahead_block", i8), ("ahead_count", i8),  # a prediction
      ("observes", i8), ("foresees", i8), ("position", i8), ("runs", i8), ("window", i8), ("launch", i8),  # foresight
      ("batches", i8), ("logged", i8), ("failed", i8),
+     ("pause", f8),  # ns: warps go no further at once, as the CPU may take pages from them
      ("column_ns", f8), ("raster_from", f8), ("slice_shift", i8)]  # of the picture in raster.py
 )  # fmt: skip
 # Accesses of one GPU to pages of a block that are elsewhere.
