@@ -83,7 +83,6 @@ Pattern = Annotated[
     PolicySpec, BeforeValidator(_spec), AfterValidator(_pattern),
     WithJsonSchema({"type": ["string", "object"], "description": "name, name(parameter=value) or {name: {parameter: value}}"}),
 ]  # fmt: skip
-GpuNumber = Annotated[StrictInt, Field(ge=1, le=16)]
 GPUS = 16
 _NUMBER = {"type": "integer", "minimum": 0}
 GpuNumber = Annotated[StrictInt, Field(ge=1, le=GPUS)]
