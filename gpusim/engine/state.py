@@ -199,6 +199,8 @@ FLUID = record(
 # All that has flowed, where a log of that is kept: what for, so many bytes at this rate at most, and what was left of it.
 TRAFFIC = record([("begin", i8), ("end", i8), ("process", i8), ("way", i8), ("passes", i8),
                   ("size", f8), ("cap", f8), ("left", f8)])  # fmt: skip
+# Multiprocessors that a kernel or collective has from now on, where a log of that is kept; -1: it has ended.
+GRANT = record([("time", i8), ("operator", i8), ("sms", i8), ("wants", i8), ("keeps", i8), ("priority", i8)])
 # An activity that has started and goes on when others have, too: see `engine.fabric`.
 ARRIVAL = record([("process", i8), ("activity", i8)])
 
@@ -223,12 +225,14 @@ PAGER = record(
     [("tables", i8), ("door", (i8, 2)),  # addresses; 0: there is none
      ("next", i8),         # ns: when the driver goes on, NEVER while it waits for others
      ("flows", i8),        # what it moves, and what kernels access remotely, are flows on the links
+     ("shares", i8),       # the CPU touches memory while kernels run
      ("failed", i8),       # memory is full and may not be evicted
      ("stops", i8), ("ended", i8),  # Python wants to see each so many operators that have ended; how many have since
      ("due", i8),          # it is to be told
      ("process", i8),      # its number among those whose kernels one driver serves
      ("wakes", i8),        # 1 + the process whose faults the driver turns to now, 0: none
-     ("acted", i8)]        # of what the program does beside kernels, how much is done
+     ("acted", i8),        # of what the program does beside kernels, how much is done
+     ("grants", i8)]       # so far, of which `Island.grants` has the first
 )  # fmt: skip
 LAUNCHED, STOPPED, DUE, COPIED = range(4)  # what is told: warps begin, they have stopped; the driver goes on, a transfer ended
 WARPS = record(
@@ -396,6 +400,7 @@ class Island(NamedTuple):
     route: Annotated[Any, i8, "links of all ways"]  # of each way: WAY.route .. route_end
     flow: Annotated[Any, FLOW, "flows"]    # streams and slots of copy engines
     traffic: Annotated[Any, TRAFFIC, "traffic"]  # one row: no log is kept
+    grants: Annotated[Any, GRANT, "grants"]  # one row: no log is kept
     arrived: Annotated[Any, ARRIVAL, "streams"]
     running: Annotated[Any, RUN, "streams"]  # in the order of their starts
     pager: Annotated[Any, PAGER, 1]

@@ -66,5 +66,7 @@ def carry_out(candidate: HintTrial) -> None:
     changed = replace(task.spec, unified=replace(spec, params=(*params, ("advice", candidate.said))))
     task = replace(task, spec=changed)
     program = program_of(task)
-    done = beside_others(task, program) if task.beside else simulated(task, program.work, program.profile)
+    done = beside_others(task, program) if task.beside else simulated(
+        task, program.work, program.profile, several=program.several
+    )
     write_json(candidate.out, {"makespan_ns": done.metrics["makespan_ns"] if done.finished else None})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,14 +20,14 @@ from gpusim.base.yaml.values import NONE, Capacity, PolicySpec
 from gpusim.engine.pages.run import simulate_unified
 from gpusim.engine.pages.settings import settings
 from gpusim.engine.run.simulate import simulate
-from gpusim.experiment import users
+from gpusim.experiment import machine_of, users
 from gpusim.experiment.answerable import ALL, answered, read_ranks
 from gpusim.experiment.bounds import Bounds, of_run
 from gpusim.experiment.ranked import collectives_of, simulated_ranks
 from gpusim.experiment.spec import AS_RECORDED, KINDS
 from gpusim.experiment.tasks import Task, before_ranks, read, read_trace
 from gpusim.experiment.tenants import on_one_gpu
-from gpusim.machine import sharing, variant
+from gpusim.machine import sharing
 from gpusim.machine.kernels import bars
 from gpusim.machine.kernels.alone import alone
 from gpusim.machine.kernels.durations import SCALED, durations, model_error, own_times_of, shares
@@ -50,6 +50,7 @@ from gpusim.trace.workload import Workload, build
 if TYPE_CHECKING:
     from gpusim.experiment.spec import RunSpec
     from gpusim.machine.collectives.times import CollectiveTimes
+    from gpusim.machine.topology.topology import Topology
     from gpusim.programs.managed.steps import ManagedProgram
 
     Source = Workload | ManagedProgram  # what runs on a machine
@@ -71,7 +72,8 @@ def result(task: Task) -> Result:
 def result_of(task: Task, program: RunProgram) -> Result:
     """The result of the run of this program, wherever that came from."""
     spec = task.spec
-    done = beside_others(task, program) if task.beside else simulated(task, program.work, program.profile, log=task.log)
+    alone = partial(simulated, several=program.several)
+    done = beside_others(task, program) if task.beside else alone(task, program.work, program.profile, log=task.log)
     capacity = int(done.spec["capacity"])
     named = _named(spec, capacity, None if spec.host_memory == Capacity() else _host_memory(task, program.work))
     metrics = {**done.metrics, **program.basis}
@@ -168,15 +170,20 @@ def _policies(spec: RunSpec) -> dict[str, str]:
     return {kind: str(getattr(spec, kind)) for kind in kinds}
 
 
-def simulated(task: Task, work: Source, profile: Profile, *, log: bool = False) -> Result:
-    """The bare run: its program on this machine, which may be another one than its own."""
+def simulated(
+    task: Task, work: Source, profile: Profile, *, log: bool = False, several: Topology | None = None
+) -> Result:
+    """The bare run: its program on this machine, which may be another one than its own.
+
+    several  the machine of which the profile is a GPU
+    """
     spec = task.spec
     profile = on_host(task, work, profile)
     if spec.unified != NONE:
         return simulate_unified(
             work, profile, settings=settings(spec.unified, users.of_task(task)), capacity_bytes=capacity_of(task, work),
             place=users.ready(users.of_task(task), "place", spec.place), share=spec.share,
-            active_thread_percentage=spec.active_thread_percentage, seed=spec.seed, log=log,
+            active_thread_percentage=spec.active_thread_percentage, seed=spec.seed, log=log, machine=several,
         )  # fmt: skip
     assert isinstance(work, Workload), "a managed program runs under unified memory"
     return simulate(work.trace, profile, **chosen(task), capacity_bytes=capacity_of(task, work), log=log, work=work)
@@ -229,6 +236,7 @@ class RunProgram:
     """A trace, or a managed program, on a machine; `measured`: the user's own times of its kernels there.
 
     share: what its replays share (`machine.sharing`), which recorded durations are freed of
+    several: the machine of which the profile is a GPU, where that has several
     """
 
     work: Source
@@ -237,9 +245,10 @@ class RunProgram:
     recorded_ns: int = 0
 
     def __init__(
-        self, source: Trace | ManagedProgram, profile: Profile, measured: OwnTimes | None = None, share: tuple[str, ...] = ()
-    ) -> None:
-        self.profile, self.measured, self.share = profile, measured, share
+        self, source: Trace | ManagedProgram, profile: Profile, measured: OwnTimes | None = None, share: tuple[str, ...] = (),
+        several: Topology | None = None,
+    ) -> None:  # fmt: skip
+        self.profile, self.measured, self.share, self.several = profile, measured, share, several
         self.basis: dict[str, float] = {}
         self.classes: list[bars.ClassBar] = []
         if isinstance(source, Trace):
@@ -309,7 +318,8 @@ def _program(
     own: Registry,
 ) -> RunProgram:
     """`stamps`, those of the files, are only for the cache: a changed file is read again."""
-    found = variant.load(files.profile, machine)
+    found = machine_of.gpu(files.profile, machine)
     if unified:
         found = completed(found)
-    return RunProgram(read(files.trace, transform, own), found, _measured(files.kernel_times, found), share)
+    several = machine_of.whole(files.profile, machine)
+    return RunProgram(read(files.trace, transform, own), found, _measured(files.kernel_times, found), share, several)

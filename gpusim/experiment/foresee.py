@@ -88,7 +88,8 @@ def _refused(loaded: Loaded, task: Task) -> Problem | None:
     profile = on_host(task, work, program.profile)
     place = users.ready(users.of_task(task), "place", spec.place)
     try:
-        refuse(work, profile, settings(spec.unified, users.of_task(task)), capacity_of(task, work), place)
+        way = settings(spec.unified, users.of_task(task))
+        refuse(work, profile, way, capacity_of(task, work), place, program.several)
     except UvmError as error:
         if error.where:  # in the program's own file
             return Problem(f"on {spec.profile}, {error.message}", error.where, hint=error.hint)

@@ -99,12 +99,16 @@ def of_pages(unified: PolicySpec, own: Registry) -> list[tuple[str, str]]:
 def origins(spec: RunSpec, file: Path) -> list[str]:
     """Hashes of other machines that count: those that others' costs of unified memory follow from, of runs that have it; the
     GPUs of a machine of several, of runs on that in `file`."""
-    if spec.parallel != LATER["parallel"]:
+    from gpusim.experiment.machine_of import whole
+
+    several = spec.parallel != LATER["parallel"] or (spec.unified != NONE and whole(file, spec.profile) is not None)
+    found = []
+    if several:
         from gpusim.experiment.layouts import contents
 
-        return contents(file, spec.profile)
-    if spec.unified == NONE:
-        return []
+        found = contents(file, spec.profile)
+    if spec.unified == NONE or spec.parallel != LATER["parallel"]:
+        return found
     from gpusim.machine import platforms
 
-    return [file_hash(path) for path in platforms.origins()]
+    return found + [file_hash(path) for path in platforms.origins()]

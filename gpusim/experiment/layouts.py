@@ -70,10 +70,12 @@ def _read(file: Path, stamp: int) -> Trace:
 
 def _of_machines(loaded: Loaded) -> Iterator[Problem]:
     e, say = loaded.experiment, loaded.document.problem
-    one = any(not is_of_ranks(file) for file in loaded.traces.values())  # a program of one GPU
+    one = any(not is_of_ranks(file) and not is_managed(file) for file in loaded.traces.values())  # a program of one GPU
     for i, word in enumerate(e.profile):
         machine = loaded.machines.get(word)
         yield from _of_recorded(loaded, i, machine)
+        if machine is not None and any(map(is_managed, loaded.traces.values())):
+            yield from _of_managed(loaded, i)
         for j, text in enumerate(e.parallel):
             if machine is None and text != NO_LAYOUT:
                 yield say((PARALLEL, j), f"{text} is a program of {_ranks(text)}, and {word} is one GPU", _SEVERAL)
@@ -87,6 +89,15 @@ def _of_machines(loaded: Loaded) -> Iterator[Problem]:
                     except GpusimError as error:
                         yield say((PARALLEL, j) if e.placement == (LATER["placement"],) else ("placement", k),
                                   error.message, error.hint)  # fmt: skip
+
+
+def _of_managed(loaded: Loaded, i: int) -> Iterator[Problem]:
+    """What managed programs on several GPUs cannot be combined with, on the experiment's i-th machine."""
+    e, say = loaded.experiment, loaded.document.problem
+    if e.uncertainty.samples:
+        yield say(("uncertainty",), f"{e.profile[i]} has several GPUs, and samples are of one", "name the profile of one GPU")
+    if loaded.beside:
+        yield say(("profile", i), "programs beside each other have one GPU together", "name the profile of one GPU")
 
 
 def _of_recorded(loaded: Loaded, i: int, machine: Topology | None) -> Iterator[Problem]:

@@ -75,9 +75,6 @@ def problems(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
 def _with_managed_memory(loaded: Loaded) -> list[Problem]:
     """What cannot be where programs beside each other have managed memory."""
     e, found = loaded.experiment, list[Problem]()
-    if e.options.log:
-        said = "logs of several processes with managed memory are not kept: the referee follows the pages of one"
-        found.append(loaded.document.problem(("options", "log"), said, "leave out log"))
     for i, spec in enumerate(e.unified):
         if spec != NONE and settings(spec, loaded.own).oracle:
             said = f"{spec} reads the future of one program, and that of several depends on what it decides"

@@ -10,10 +10,11 @@ import numpy as np
 from gpusim.base.errors import GpusimError, ResultError
 from gpusim.base.yaml.find import find, find_run
 from gpusim.base.yaml.values import machine as read_machine
-from gpusim.machine import variant
+from gpusim.experiment import machine_of
 from gpusim.machine.kernels.durations import load_own_times
 from gpusim.machine.kernels.own_times import OwnTimes
 from gpusim.machine.profile import Profile, changed
+from gpusim.machine.topology import build
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs import transforms
 from gpusim.programs.ranks.files import load_ranks
@@ -57,9 +58,15 @@ def program_of(result: Result, base: Path, own: Registry = SHIPPED) -> Trace | N
 def load_machine_of(result: Result, base: Path, known: Profile | None = None) -> Profile:
     """The machine that a run was on, `known` or found from its results folder, with the host memory that it was given."""
     text = str(result.spec["profile"])
-    found = known or variant.load(find("profile", read_machine(text)[0], base), text)
+    found = known or _gpu(text, base)
     given = result.spec.get("host_memory")
     return found if given is None else changed(found, "host.capacity", given)
+
+
+def _gpu(text: str, base: Path) -> Profile:
+    """Of the machine that a word means, the first of its GPUs."""
+    several = build.file_of(text, base)
+    return machine_of.gpu(several or find("profile", read_machine(text)[0], base), text)
 
 
 def own_times_of(result: Result, profile: Profile) -> OwnTimes | None:

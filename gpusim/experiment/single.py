@@ -99,11 +99,15 @@ def _runner(
         measured = load_own_times(kernel_times, machine) if kernel_times else None
         program = RunProgram(source, completed(machine) if spec.unified != NONE else machine, measured, shared(spec))
         return lambda task: result_of(task, program)
+    if isinstance(source, ManagedProgram):
+        on = completed(machine.profile(next(iter(machine.gpus))))
+        of_several = RunProgram(source, on, several=machine)
+        return lambda task: result_of(task, of_several)
     if spec.parallel == NO_LAYOUT:
         many = f"{spec.profile} has {len(machine.gpus)} GPUs: say how the program is divided over them"
         raise GpusimError(many, hint='write parallel="data=8", or name the profile of one GPU')
-    if isinstance(source, ManagedProgram) or spec.unified != NONE or spec.plan != NONE:
-        raise GpusimError("managed programs, unified memory and plans are simulated on one GPU, not for ranks")
+    if spec.unified != NONE or spec.plan != NONE:
+        raise GpusimError("unified memory and plans are simulated on one GPU, not for ranks")
     collectives = CollectiveTimes(machine)
     return lambda task: ranks_of(task, source, collectives)
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from gpusim.base.defaults import LATER
 from gpusim.base.yaml.find import is_managed, is_of_ranks
 from gpusim.base.yaml.values import NONE, Capacity, PolicySpec
-from gpusim.experiment import answerable, neighbours
+from gpusim.experiment import answerable, machine_of, neighbours
 from gpusim.experiment.key import Code, file_hash, origins, run_key
 from gpusim.experiment.load import Loaded
 from gpusim.experiment.spec import AS_RECORDED, KINDS, RunSpec, expand
@@ -201,11 +201,10 @@ def _holds_all(task: Task) -> bool:
         return False
     from gpusim.engine.pages.before import holds_all
     from gpusim.engine.pages.settings import settings
-    from gpusim.machine import variant
 
     program = _managed(task.trace, task.trace.stat().st_mtime_ns)
     capacity = None if spec.memory == Capacity() else spec.memory.resolve(program.footprint, 0)
-    return holds_all(program, variant.load(task.profile, spec.profile), settings(spec.unified, of_task(task)), capacity)
+    return holds_all(program, machine_of.gpu(task.profile, spec.profile), settings(spec.unified, of_task(task)), capacity)
 
 
 def _without_evict(spec: RunSpec) -> RunSpec:

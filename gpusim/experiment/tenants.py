@@ -69,7 +69,7 @@ def on_one_gpu(
     if not all(one.results[0].finished for one in (*alone, lone)) or not all(one.finished for one in together.results):
         return _failed(done, together)
     rates = progress(together, [(one.began[0], int(one.results[0].metrics["makespan_ns"])) for one in alone], run.managed)
-    logs = choices.get("log")
+    logs = choices.get("log") and not run.managed  # of pages the first has the log of all
     kept = tuple(_kept(one, _plain(of).work.trace) for one, of in zip(together.results, programs, strict=True)) if logs else ()
     return replace(done, ranks=kept, metrics={
         **done.metrics, **_metrics(rates, done, lone.results[0], together, len(works) if shared.name == EXCLUSIVE else 1),
@@ -85,15 +85,15 @@ class _Runs:
         self.own, self.managed = own, spec.unified != NONE
         self.choices = {name: value for name, value in choices.items() if name != "active_thread_percentage"}
         if self.managed:
-            self.choices = {name: choices[name] for name in ("place", "share", "seed")}
+            self.choices = {name: choices[name] for name in ("place", "share", "seed", "log") if name in choices}
             self.choices["settings"] = settings(spec.unified, own)
 
     def __call__(
         self, programs: Sequence[ManagedProcess], tenancy: Tenancy | None, turns: MemoryTurns | None = None, *, log: bool = True
     ) -> Together:
-        if self.managed:
-            return simulate_processes(programs, tenancy, turns, **self.choices)
         choices = self.choices if log else {**self.choices, "log": False}
+        if self.managed:
+            return simulate_processes(programs, tenancy, turns, **choices)
         return simulate_tenants([_plain(one) for one in programs], tenancy, turns, **choices)
 
     def alone(self, gpu: Profile, capacity: int | None) -> int:

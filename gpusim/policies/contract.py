@@ -159,6 +159,10 @@ REGION_FACTS = {
     "accesses": "remote accesses that the GPU's access counter has counted in the block",
     "threshold": "the driver's own threshold, percent (uvm_perf_prefetch_threshold)",
     "now": "time of the fault, ns",
+    "distance": "blocks from the one that has faulted to this one, in the direction of its allocation's faults: a policy that "
+                "reads it is asked about whole blocks ahead as well, until one does not come",
+    "stride": "blocks between the last two of the allocation that have faulted, below 0 backwards",
+    "sure": "how often in a row that was the same",
 }
 FUTURE_REGION_FACTS = ()
 # Facts of a block of which a migration policy asks whether it belongs into the GPU's memory.

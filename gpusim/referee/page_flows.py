@@ -35,7 +35,6 @@ def check(result: Result, found: Findings) -> None:
         _ends(flows, moved, log["flow_cap"], route.reshape(-1).astype(np.int64), (routes, said["rates"]), found)
         _links(flows, moved, route.reshape(-1), (routes, said["rates"]), found)
         _engines(flows, said["engines"], said["copies"], found)
-    _multiprocessors(result, said["sms"], found)
 
 
 def _ends(flows: dict[str, Any], moved: Any, cap: Any, route: I64, between: tuple[Any, Any], found: Findings) -> None:
@@ -72,22 +71,3 @@ def _engines(flows: dict[str, Any], slots: list[list[int]], copies: list[list[in
             for k in np.flatnonzero(at_once > most)[:1].tolist():
                 what = f"{at_once[k]} copies in direction {direction} flow at {time[order[k]]} ns on GPU {gpu + 1}"
                 found.say(-1, what, f"at most {most}, which take turns in its copy engines")
-
-
-def _multiprocessors(result: Result, sms: list[int], found: Findings) -> None:
-    """Kernels have done their work on no more multiprocessors than a GPU has: what stands keeps its own and does none."""
-    p = result.pages or {}
-    if "step_wants" not in p or not result.finished:
-        return
-    for gpu in np.unique(p["step_gpu"][p["step_gpu"] > 0]).tolist():
-        mine = np.flatnonzero((p["step_gpu"] == gpu) & (p["step_wants"] > 0))
-        if not len(mine):
-            continue
-        most = sms[min(gpu - 1, len(sms) - 1)]
-        start, end = p["step_start"][mine], p["step_end"][mine]
-        worst, at = most_over(start, end, (p["step_wants"] * p["step_own"])[mine].astype(float), float(most))
-        if worst > TICKS * most * (1 + len(mine)):
-            what = f"kernels of GPU {gpu} have worked {worst:.0f} ns on a multiprocessor too many when step {mine[at]} ends"
-            found.say(-1, what, f"at most {most} multiprocessors at once")
-    found.count("kernels on multiprocessors", int((p["step_wants"] > 0).sum()))
-

@@ -53,6 +53,7 @@ class Pages(NamedTuple):
     chunks: int     # chunks of GPU memory; 0: as many as are wanted
     page: int       # bytes
     began: int      # records before the run was timed
+    ordered: int    # 1: one thread wrote them; drivers of several GPUs, and hosts that touch memory, decide ahead of each other
 
     resident: Any   # uint64[P, B, WORDS] pages on each processor
     held: Any       # int64[P] pages on each processor
@@ -81,6 +82,7 @@ def pages(log: Mapping[str, Any], said: Mapping[str, Any], blocks: npt.NDArray[A
     return Pages(
         time=np.ascontiguousarray(log["time"]), **columns, mask=np.ascontiguousarray(log["mask"]).astype(np.uint64),
         blocks=blocks, whole=whole, chunks=int(said["chunks"]), page=int(said["page"]), began=int(said["began"]),
+        ordered=int(said.get("ordered", True)),
         resident=np.zeros((held.shape[1], len(blocks), WORDS), np.uint64), held=held[0], taken=held[1],
         sums=np.zeros(SUMS, np.int64), out=np.zeros((MOST, 4), np.int64), said=np.zeros(1, np.int64),
     )  # fmt: skip
@@ -191,7 +193,7 @@ def _each_record(w: Pages) -> int:
     for i in range(len(w.time)):
         if w.said[0] >= w.out.shape[0]:
             break
-        if w.time[i] < last and len(w.held) == 2:  # drivers of several GPUs decide ahead of each other
+        if w.time[i] < last and w.ordered:
             _say(w, i, BACK, int(w.time[i]), 0)
         last = w.time[i]
         if w.kind[i] == BATCH:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.referee import page_flows
+from gpusim.referee import page_flows, page_grants
 from gpusim.referee import page_walk as w
 from gpusim.referee.page_walk import SAYS, walk
 from gpusim.referee.report import Findings, Report
@@ -38,12 +38,13 @@ def check(result: Result) -> Report:
     _totals(result, pages.sums, page, found)
     _times(result, found)
     page_flows.check(result, found)
+    page_grants.check(result, found)
     return found.report()
 
 
 def _times(result: Result, found: Findings) -> None:
-    """Steps of a stream follow one another within the makespan, what the host does goes beside nothing, and each step lasts for
-    what it waited inside."""
+    """Steps of a stream follow one another within the makespan, what the host does goes beside nothing but streams that it does
+    not wait for, and each step lasts for what it waited inside."""
     p = result.pages or {}
     if "step_stream" not in p:
         return
@@ -55,12 +56,16 @@ def _times(result: Result, found: Findings) -> None:
     for step in np.flatnonzero(inside > end - start + ROUNDED).tolist():
         found.say(-1, f"step {step} waits {inside[step]} ns inside", f"no more than it lasts, {end[step] - start[step]} ns")
     alone = np.flatnonzero(gpu == 0)
-    for of in np.unique(np.stack([gpu, p["step_stream"]], axis=1)[gpu > 0], axis=0).tolist():
+    after = p.get("step_after", np.full(len(start), -1))
+    streams = np.unique(np.stack([gpu, p["step_stream"]], axis=1)[gpu > 0], axis=0).tolist()
+    for of in [*streams, [0, 0]] if (after >= 0).any() else streams:
         mine = np.flatnonzero((gpu == of[0]) & (p["step_stream"] == of[1]))
-        order = np.sort(np.concatenate([mine, alone]))
-        late = order[1:][start[order[1:]] < end[order[:-1]]]
+        order = np.unique(np.concatenate([mine, alone]))
+        until = np.maximum.accumulate(end[order])
+        waits = (after[order] < 0) | (after[order] >> min(of[1], 62) & 1 > 0) | (of[0] == 0)
+        late = order[1:][(start[order[1:]] < until[:-1]) & waits[1:]]
         for step in late.tolist():
-            expected = f"behind the step before it on stream {of[1]} of GPU {of[0]}"
+            expected = f"behind the step before it on stream {of[1]} of GPU {of[0]}" if of[0] else "behind the host's before"
             found.say(-1, f"step {step} begins at {start[step]} ns", expected)
     found.count("steps", len(start))
 
@@ -77,9 +82,10 @@ def _totals(result: Result, sums: npt.NDArray[np.int64], page: int, found: Findi
     steps = result.pages or {}
     waited = {f"stall_{cause}_ns": int(steps[f"step_{cause}"].sum()) for cause in STALLS if f"step_{cause}" in steps}
     expected |= {name: total for name, total in waited.items() if total or name in result.metrics}
+    counted = {**result.metrics, **result.spec["paging"].get("together", {})}  # of all processes that share the memory
     for name, value in expected.items():
-        if result.metrics.get(name) != value:
-            found.say(-1, f"{name} is {result.metrics.get(name)}", f"{int(value)}, as the log adds up")
+        if counted.get(name) != value:
+            found.say(-1, f"{name} is {counted.get(name)}", f"{int(value)}, as the log adds up")
     found.count("totals", len(expected))
 
 

@@ -25,8 +25,8 @@ TIMES = {
 }  # fmt: skip
 BESIDE = {
     "kernels": "times of all kernels, added up", "standing": "of these, waiting for pages", "working": "of these, at work",
-    "any": "time with at least one kernel", "copies": "times of all copies, added up",
-    "hidden": "of these, beside work of kernels or the driver",
+    "any": "time with at least one kernel", "cpu": "the CPU touches memory beside kernels",
+    "copies": "times of all copies, added up", "hidden": "of these, beside work of kernels or the driver",
 }  # fmt: skip
 
 

@@ -54,11 +54,19 @@ STEPS = (
     "step_name",           # into `step_names`, which are texts
     "step_op",             # operator of a recorded program, -1 where there is none
     "step_gpu", "step_stream",  # of a kernel; 0 where the host carries it out
+    "step_after",          # the streams that the host waits for before, as bits; -1: all of them
+    "step_operator",       # its number among those on the clock of its GPU, -1 of what is on none
     "step_wants", "step_own",  # multiprocessors that a kernel can use, and ns that it takes on these without faults
     "step_start", "step_end",  # ns since the run is timed
     *(f"step_{cause}" for cause in STALLS),  # ns
 )  # fmt: skip
 NAMES = "step_names"
+
+# Multiprocessors that kernels had, a row for each change: when, on which GPU, which operator there (`step_operator`), how many
+# from then on (-1: it ends), how many it can use, whether it keeps all that it once has (2: from its start on), its priority.
+GRANTS = (
+    "grant_time", "grant_process", "grant_operator", "grant_sms", "grant_wants", "grant_keeps", "grant_priority",
+)  # fmt: skip
 
 # What flowed on the links and through the memory, a row for each flow: when, of which GPU, over which of its ways, how often
 # through the memory, bytes, the rate that it reaches alone, and bytes that were left when it was taken off the links.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from unified_by_hand import BLOCK, WHOLE, blocks, one_thread, run
+from unified_by_hand import BLOCK, TINY, WHOLE, blocks, one_thread, run
 
 import gpusim
 from gpusim.base import calls
@@ -21,6 +22,7 @@ from gpusim.policies import decorators as policy
 from gpusim.policies import registry
 from gpusim.policies.tenant_memory import TenantSeen, TenantsView
 from gpusim.programs.managed.steps import Access, Advise, Array, HostTouch, Kernel, ManagedProgram, Prefetch
+from gpusim.results.page_log import CAUSES
 
 pytestmark = pytest.mark.hand_worked
 
@@ -55,7 +57,13 @@ def fixed(pages, most=64):  # type: ignore[no-untyped-def]
     return pages <= most
 
 
-OWN = registry.of(highest_array, returns, rested, as_driver, fixed)
+@policy.prefetch
+def two_ahead(pages, distance, stride, sure):  # type: ignore[no-untyped-def]
+    """64 KiB of a fault; once blocks have faulted twice at one distance, those up to two ahead."""
+    return pages <= 16 if distance == 0 else sure >= 1 and stride == 1 and distance <= 2
+
+
+OWN = registry.of(highest_array, returns, rested, as_driver, fixed, two_ahead)
 
 
 def test_a_score_of_the_allocation_keeps_the_first() -> None:
@@ -205,3 +213,15 @@ def test_the_policies_of_the_document_run(tmp_path: Any) -> None:
         steps = [HostTouch("a"), blocks(*range(8)), blocks(*range(8))]
         result = run(steps, evict=asked.evict, prefetcher=asked.prefetch, migrate=asked.migrate, own=mine)
         assert int(result.counts[1]["faults"]) > 0
+
+
+def test_a_policy_brings_blocks_ahead_of_those_that_fault() -> None:
+    """Blocks 0, 1 and 2 fault in turn, at one distance twice: behind the third blocks 3 and 4 come, while the link is idle.
+
+    Then 5 faults, whose distance of 3 is new.
+    """
+    kernel = replace(blocks(0, 1, 2, 3, 4, 5, 6), ns=7 * 3.0 * BLOCK)  # each touch works for as long as three blocks move
+    result = run([HostTouch("a"), kernel], own=OWN, prefetcher="two_ahead", platform=replace(TINY, memory=64 * BLOCK))
+    assert int(result.counts[1]["faults"]) == 5, "3 and 4 do not fault"
+    brought = [int(n) for n in result.counts[1]["came"]]
+    assert brought[CAUSES.index("prefetch")] == 5 * 15 + 2 * 512 and brought[CAUSES.index("demand")] == 5

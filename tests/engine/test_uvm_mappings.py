@@ -11,7 +11,7 @@ from plain_python import interpreted
 from test_uvm_system import GRACE, SYSTEM, often, pages64
 from unified_by_hand import BLOCK, TINY, WHOLE, blocks, one_thread, run
 
-from gpusim.programs.managed.steps import Advise, Array, Discard, Free, HostTouch, Prefetch
+from gpusim.programs.managed.steps import Advise, Array, Discard, Free, HostTouch, Prefetch, Wait
 
 pytestmark = pytest.mark.hand_worked
 
@@ -87,8 +87,8 @@ def test_rivals_with_fast_links_are_pinned_at_once() -> None:
 
 def test_the_lapse_grows_with_short_intervals_and_shrinks_after_many_long_ones() -> None:
     lapses: list[float] = []
-    pong = [HostTouch("a", count=4096), one_thread(0, write=True)] * 4
-    run([HostTouch("a"), *pong], ONE, watch=lambda M, step: lapses.append(float(M.state["lapse"][0])))
+    pong = [HostTouch("a", count=4096), Wait(), one_thread(0, write=True), Wait()] * 4  # the next is not begun when one looks
+    run([HostTouch("a"), Wait(), *pong], ONE, watch=lambda M, step: lapses.append(float(M.state["lapse"][0])))
     grown = sorted(set(lapses))
     assert grown[0] == 500_000
     assert all(b == pytest.approx(a * 1.125) for a, b in itertools.pairwise(grown))
@@ -96,7 +96,7 @@ def test_the_lapse_grows_with_short_intervals_and_shrinks_after_many_long_ones()
     # The CPU works for 8 ms in between: three long intervals lower it by one step.
     lapses.clear()
     rest = HostTouch("b", write=False)
-    turns = [rest, HostTouch("a", count=4096), rest, one_thread(0, write=True), rest, HostTouch("a", count=4096)]
+    turns = [rest, HostTouch("a", count=4096), rest, one_thread(0, write=True), rest, Wait(), HostTouch("a", count=4096)]
     program = [HostTouch("b"), HostTouch("a", count=4096), *pong, *turns]
     run(program, [*ONE, Array("b", 4 * BLOCK)], replace(TINY, cpu_rate=1e9), parameters={"uvm_perf_lapse_vote_threshold": 3},
         watch=lambda M, step: lapses.append(float(M.state["lapse"][0])))  # fmt: skip

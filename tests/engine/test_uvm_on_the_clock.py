@@ -20,10 +20,11 @@ from gpusim.machine.catalogue import load
 from gpusim.machine.kernels.durations import durations
 from gpusim.machine.profile import changed
 from gpusim.programs.managed.steps import Access, Array, HostTouch, Kernel, Prefetch, Start, Wait
+from gpusim.results.result import Result
 from gpusim.trace.answers import answers
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace
-from gpusim.trace.trace import COPY_IN
+from gpusim.trace.trace import COPY_IN, COPY_OUT
 from gpusim.trace.workload import build
 
 pytestmark = [pytest.mark.hand_worked, pytest.mark.slow]
@@ -90,44 +91,44 @@ def test_a_kernel_that_works_goes_on_while_another_stands_at_faults() -> None:
     assert report.beside["kernels"] == 2 * MS + FIRST + 3 * LATER and report.beside["any"] == 2 * MS
 
 
-def faulting_trace(copies: bool, engines: int = 1) -> dict[str, int | float]:
+def faulting_trace(copies: bool, engines: int = 1, way: int = COPY_IN) -> Result:
     """A kernel reads weights again that another has thrown out; meanwhile the program may copy 64 MiB on another stream."""
     b = TraceBuilder("by hand")
     weights, activations = b.alloc(2 * BLOCK), b.alloc(2 * BLOCK)
     b.op("write", (), (activations,), duration=1000)
     b.op("read", (weights,), (), duration=3000)
     if copies:
-        b.op("copy", (), (), read_bytes=64 << 20, activity=COPY_IN, stream=1)
+        b.op("copy", (), (), read_bytes=64 << 20, activity=way, stream=1)
     trace = b.finish()
     rates = {"paging.rate_h2d": 10e9, "paging.rate_d2h": 8e9, "paging.start_h2d": 0.0, "paging.start_d2h": 0.0}
     profile = machine({"copy_engines.h2d": engines, **rates, "memory.copy": 400e9}, base="gtx-1080-ti")
     work = build(trace, durations(trace, profile)[0])
-    return simulate_unified(work, profile, capacity_bytes=2 * BLOCK, place="best_fit").metrics
+    return simulate_unified(work, profile, capacity_bytes=2 * BLOCK, place="best_fit", log=True)
 
 
-# What leaves for the third batch of the run has left, and its first copy to the GPU begins.
-FIRST_COMES = 1_793_155
-
-
-def test_copies_of_pages_take_turns_in_the_copy_engine_with_those_of_the_program() -> None:
-    pages, both = faulting_trace(copies=False), faulting_trace(copies=True)
+@pytest.mark.parametrize("engines", [1, 2])
+def test_copies_of_pages_and_of_the_program_share_the_link(engines: int) -> None:
+    """The driver's copies to the GPU have engines of their own, however many those of the program take turns in."""
+    pages, both = (faulting_trace(copies=copies, engines=engines).metrics for copies in (False, True))
     assert both["h2d_bytes"] == pages["h2d_bytes"] == 2 * BLOCK, "the same pages come"
-    # The program's copy begins at once, with 1000 ns before its first byte.  The first page that comes has
-    # its turn when that has ended, and all that follows is late by as much.
-    late = 1000 + -(-(64 << 20) // 10) - FIRST_COMES
-    assert both["makespan_ns"] - pages["makespan_ns"] == pytest.approx(late, abs=1)
-
-
-def test_copies_of_pages_and_of_the_program_share_the_link() -> None:
-    pages, both = faulting_trace(copies=False, engines=2), faulting_trace(copies=True, engines=2)
     # At 10 bytes/ns what comes takes 419,430 ns, and twice that beside a copy; what leaves has its own direction.
     assert both["stall_migration_ns"] - pages["stall_migration_ns"] == pytest.approx(2 * BLOCK / 10, abs=4)
     assert both["makespan_ns"] == 1000 + -(-((64 << 20) + 2 * BLOCK) // 10), "the link carries both without a gap"
     assert both["compute_busy_ns"] == pages["compute_busy_ns"] == 4000
 
 
+def test_copies_of_pages_to_the_host_take_turns_with_those_of_the_program() -> None:
+    alone, both = faulting_trace(copies=False), faulting_trace(copies=True, way=COPY_OUT)
+    log = alone.pages
+    assert log is not None
+    leaves = log["flow_begin"][log["flow_way"] == alone.spec["paging"]["traffic"]["copies"][1][1]].min()
+    # The program's copy begins at once, with 1000 ns before its first byte, of which the link takes 8 each ns.
+    late = 1000 + (64 << 20) // 8 - int(leaves)
+    assert both.metrics["makespan_ns"] - alone.metrics["makespan_ns"] == pytest.approx(late, abs=1)
+
+
 def shipped() -> list[str]:
-    """Three quick traces, or with GPUSIM_ALL_TRACES in the environment all that have times and accesses: some minutes."""
+    """Three quick traces, or with GPUSIM_ALL_TRACES in the environment all that have times and accesses: five minutes."""
     if not os.environ.get("GPUSIM_ALL_TRACES"):
         return ["gpt-medium-infer", "resnet50-sgd", "unet3d-train"]
     files = {name: find("trace", name) for name in names("trace")}
@@ -137,7 +138,7 @@ def shipped() -> list[str]:
 
 @pytest.mark.parametrize("name", shipped())
 def test_with_all_memory_populated_a_trace_takes_what_it_takes_without_unified_memory(name: str) -> None:
-    profile = changed(changed(load("h100-sxm-80gb"), "memory.capacity", 1e12), "host.capacity", 1e12)
+    profile = changed(changed(load("h100-sxm-80gb"), "memory.capacity", 1e13), "host.capacity", 1e13)  # the largest has 1.8 TB
     trace = load_trace(find("trace", name))
     work = build(trace, durations(trace, profile)[0])
     plain = simulate(trace, profile, work=work)

@@ -75,10 +75,25 @@ def test_what_is_wrong_is_seen(good: Result) -> None:
     assert "by what its links let through" in changed(good, "flow_size", largest, 1e5)
     assert "too many when flow" in changed(good, "flow_size", largest, 4.0 * log["flow_size"][largest])
     kernel = int(np.argmax(log["step_wants"] * log["step_own"]))
-    assert "multiprocessor too many" in changed(good, "step_own", kernel, 1_000_000_000)
+    assert "which it takes on these without faults" in changed(good, "step_own", kernel, 1_000_000_000)
     slow = {**good.spec["paging"]["traffic"], "rates": [rate / 2 for rate in good.spec["paging"]["traffic"]["rates"]]}
     narrow = {**good.spec, "paging": {**good.spec["paging"], "traffic": slow}}
     assert "too many when flow" in " ".join(map(str, pages.check(replace(good, spec=narrow)).violations))
+
+
+def test_multiprocessors_that_were_given_otherwise_are_seen() -> None:
+    """Three kernels of three streams: two that touch pages, and one that works on half of the GPU."""
+    good = of_streams()
+    log = good.pages
+    assert log is not None and set(log["grant_operator"].tolist()) == {3, 4, 6, 7, 8}, "touches and the prefetch are no kernels"
+    starts, ends = np.flatnonzero(log["grant_sms"] > 0), np.flatnonzero(log["grant_sms"] < 0)
+    assert "by the order of those that run" in changed(good, "grant_sms", int(starts[0]), -1)
+    assert "as its multiprocessors" in changed(good, "grant_time", int(ends[-1]), -5000)
+    last = int(ends[-1])
+    gone = {name: np.delete(column, last) if name.startswith("grant_") else column for name, column in log.items()}
+    fewer = {**good.spec["paging"]["traffic"], "granted": len(gone["grant_time"])}
+    without = {**good.spec, "paging": {**good.spec["paging"], "traffic": fewer}}
+    assert "has no multiprocessors" in " ".join(map(str, pages.check(replace(good, pages=gone, spec=without)).violations))
 
 
 def test_copies_take_turns_in_the_copy_engines() -> None:
@@ -95,5 +110,5 @@ def test_without_the_flows_the_rest_is_checked() -> None:
         machine({}), settings=DriverSettings(), log=True,
     )  # fmt: skip
     assert good.pages is not None
-    without = {name: column for name, column in good.pages.items() if not name.startswith("flow_")}
+    without = {name: column for name, column in good.pages.items() if not name.startswith(("flow_", "grant_"))}
     assert pages.check(replace(good, pages=without)).ok

@@ -52,6 +52,15 @@ DOOR = types.int64(types.int64, types.int64, types.int64, types.int64)  # (table
 door_at = function_at(DOOR)
 
 
+ROUNDED = 1e-12  # of a time: what adding up very many parts of it may lose
+
+
+@kernel
+def tick(at: float) -> int:
+    """The first tick that is not before this moment."""
+    return math.ceil(at - links.SAME_INSTANT - ROUNDED * at)
+
+
 @outlined
 def call(isl: Island, told: int, which: int) -> None:
     """Tell the driver, and do what follows: when it goes on, which transfers begin, which warps go on."""
@@ -64,7 +73,7 @@ def call(isl: Island, told: int, which: int) -> None:
         t = isl.transfers[k]
         if t.state == ASKED:
             t.state = MOVES
-            heap.push(isl, max(c.now, math.ceil(t.at - links.SAME_INSTANT)), E_PAGES, k)
+            heap.push(isl, max(c.now, tick(t.at)), E_PAGES, k)
     for q in range(c.streams):
         if isl.warps[q].go:
             isl.warps[q].go = 0
@@ -103,7 +112,7 @@ def next_piece(isl: Island, pol: PolicyTables, k: int) -> None:
     while t.leg < LEGS and t.bytes[t.leg] < 1.0:
         t.leg += 1
     if t.leg == LEGS:
-        ready = math.ceil(t.ready - links.SAME_INSTANT)
+        ready = tick(t.ready)
         if ready > c.now:
             heap.push(isl, ready, E_PAGES, k)
         else:
@@ -167,7 +176,7 @@ def go_on(isl: Island, q: int) -> None:
     if a.stopped < NEVER:
         a.stalled += c.now - a.stopped
         a.stopped = NEVER
-    a.ends = max(c.now, math.ceil(w.stop - links.SAME_INSTANT))
+    a.ends = max(c.now, tick(w.stop))
     if w.work < 0.0 and a.kind == KERNEL:
         a.ends = c.now + a.duration
     heap.push(isl, a.ends, E_KERNEL, w.activity)

@@ -6,6 +6,7 @@ from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.state import Island, PolicyTables
+from gpusim.trace.trace import COLLECTIVE
 
 
 @outlined
@@ -21,3 +22,15 @@ def record(isl: Island, pol: PolicyTables, kind: int, a: int, b: int, addr: int,
     """Write to the event log, if there is one."""
     if pol.buffers[0].log_on:
         append(pol.buffers, pol.log, isl.clock[0].now, kind, a, b, addr, size)
+
+
+@outlined
+def has(isl: Island, i: int, granted: int) -> None:
+    """The i-th of those that run has so many multiprocessors from now on, -1: it ends; where a log of that is kept."""
+    p, x = isl.pager[0], isl.running[i]
+    if isl.grants.size > 1:
+        if p.grants < isl.grants.size:
+            e, a = isl.grants[p.grants], isl.activities[x.activity]
+            e.time, e.operator, e.sms, e.wants, e.priority = isl.clock[0].now, a.arg, granted, x.sms, x.priority
+            e.keeps = 2 if a.kind == COLLECTIVE else x.whole
+        p.grants += 1

@@ -12,6 +12,7 @@ import math
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import links
+from gpusim.engine.clock.records import has
 from gpusim.engine.state import AT_ONCE, FLOWS, MEETS, NEVER, NO_WAY, OVER, TIMED, Instructions, Island
 from gpusim.trace.trace import KERNEL
 
@@ -44,6 +45,8 @@ def leave(isl: Island, row: int) -> None:
     c = isl.clock[0]
     i = place_of(isl, row)
     if i < c.running:
+        if isl.devices[0].shares_sms:
+            has(isl, i, -1)
         c.running -= 1
         while i < c.running:
             isl.running[i] = isl.running[i + 1]

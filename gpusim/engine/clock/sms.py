@@ -12,6 +12,7 @@ from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import links, sharing
+from gpusim.engine.clock.records import has
 from gpusim.engine.state import AT_ONCE, BY_TURNS, FLOWS, NEVER, NO_WAY, STANDS, TIMED, Instructions, Island
 from gpusim.trace.trace import COLLECTIVE, KERNEL
 
@@ -46,6 +47,7 @@ def enter(isl: Island, prog: Instructions, row: int) -> None:
     queue, x = isl.queues[a.queue], isl.running[c.running - 1]
     x.priority, x.sms, x.whole = queue.priority, prog.sms[0, a.arg], prog.sms[1, a.arg]
     x.granted = x.sms
+    has(isl, c.running - 1, x.granted)
     left, enough = isl.devices[0].sms - x.sms, 1
     for i in range(c.running - 1):
         r = isl.running[i]
@@ -153,6 +155,8 @@ def next_priority(isl: Island, priority: int) -> int:
 def regrant(isl: Island, i: int, given: int) -> None:
     """The i-th goes on with another number of multiprocessors."""
     r = isl.running[i]
+    if given != r.granted:
+        has(isl, i, given)
     links.catch_up(isl)
     isl.fluid[0].reshare = 1
     if r.work == TIMED:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.engine.pages.simulate import UvmResult, occupied
+from gpusim.engine.pages.simulate import StepResult, UvmResult, occupied
 from gpusim.programs.managed.layout import Span
 from gpusim.results.fault_picture import Picture
 from gpusim.results.faults import FAULTS, TIMES, Activity, AllocationFaults, FaultReport, merged, ranked
@@ -66,7 +66,8 @@ def _allocation(name: str, span: Span, seen: Any, page: int, picture: Picture) -
 
 
 def _times(result: UvmResult) -> dict[str, float]:
-    """Where the makespan went.  Time in which several kernels are on GPUs is divided among them, by how long each of them is.
+    """Where the makespan went.  Time in which several kernels are on GPUs is divided among them, by how long each of them is;
+    so is that in which kernels run beside the CPU.
 
     Of copies it is what no work hides, of a kernel what it stands for; the rest of that is the driver's.
     """
@@ -75,7 +76,7 @@ def _times(result: UvmResult) -> dict[str, float]:
     stood, ran = sum(step.stalled for step in kernels), sum(step.ns for step in kernels)
     lagged, waited = _sum(counts, "lagged"), _sum(counts, "waited")
     copies = min(_sum(counts, "copy_wait"), max(stood - waited, 0.0))
-    share = occupied(kernels) / ran if ran else 0.0
+    share, beside = occupied(kernels) / ran if ran else 0.0, _divided(kernels, hosts)
     lagged = min(lagged, max(ran - stood, 0.0))
     parts = {
         "gpu": share * (ran - stood - lagged), "remote": share * lagged, "cpu": _sum(host, "busy"),
@@ -85,13 +86,19 @@ def _times(result: UvmResult) -> dict[str, float]:
     parts["driver"], parts["for_cpu"] = share * (stood - copies - waited), served
     moved = {way: float(result.counts[way].sum()) for way in ("copy_in", "copy_out")}
     times = dict.fromkeys(TIMES, 0.0)
-    for name, ns in parts.items():
+    for name, ns in ((name, ns * beside) for name, ns in parts.items()):
         for way, part in moved.items() if name == "copies" else ():
             times[way] = ns * part / max(sum(moved.values()), 1.0)
         if name != "copies":
             times[name] = max(ns, 0.0)
     times["idle"] = max(result.ns - sum(times.values()), 0.0)
     return times
+
+
+def _divided(kernels: list[StepResult], hosts: list[StepResult]) -> float:
+    """By how much less the time is in which there are kernels or steps of the host than what they have apart."""
+    apart = occupied(kernels) + sum(step.ns for step in hosts)
+    return occupied([*kernels, *hosts]) / apart if apart else 1.0
 
 
 def _sum(counts: list[Any], name: str) -> float:
@@ -102,10 +109,14 @@ def _beside(result: UvmResult) -> dict[str, float]:
     """What went on side by side: times of kernels, added up over kernels, and the time in which there was any; copies, and what
     of them lay beside work."""
     kernels, found = [step for step in result.steps if step.gpu], dict[str, float]()
+    hosts = [step for step in result.steps if not step.gpu]
     ran, any_of_them = sum(step.ns for step in kernels), occupied(kernels)
+    both = any_of_them + sum(step.ns for step in hosts) - occupied(result.steps)
     if ran - any_of_them >= 1.0:
         stood = sum(step.stalled for step in kernels)
         found = {"kernels": ran, "working": ran - stood, "standing": stood, "any": any_of_them}
+    if both >= 1.0:
+        found["cpu"] = both
     copies = float(result.counts["copy_in"].sum() + result.counts["copy_out"].sum())
     hidden = copies - _sum([step.counts for step in result.steps], "copy_wait")
     return found | ({"copies": copies, "hidden": hidden} if hidden >= 1.0 else {})

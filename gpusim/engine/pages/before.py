@@ -17,8 +17,11 @@ from gpusim.machine import platforms
 from gpusim.machine.driver_parameters import UvmError, resolve
 from gpusim.machine.platforms import Platform
 from gpusim.machine.profile import Profile
+from gpusim.machine.topology.connections import Connections
+from gpusim.machine.topology.sharing import shared
+from gpusim.machine.topology.topology import Topology
 from gpusim.programs.managed.layout import lay_out
-from gpusim.programs.managed.steps import Advise, Kernel, ManagedProgram, Prefetch
+from gpusim.programs.managed.steps import Advise, Kernel, ManagedProgram, Prefetch, gpus_of
 from gpusim.trace.workload import Workload
 
 
@@ -59,9 +62,25 @@ def program_of(
     return advised(source, settings.advice, available)
 
 
+def between(machine: Topology | None, gpus: int) -> Connections | None:
+    """The links that the first GPUs of a machine share; None: each has its own way.  Raises UvmError where it has fewer."""
+    if machine is None or gpus < 2:
+        return None
+    if gpus > len(machine.gpus):
+        raise UvmError(f"the program runs kernels on {gpus} GPUs, and {machine.name} has {len(machine.gpus)}")
+    first = list(machine.gpus)[:gpus]
+    if (hosts := len({machine.host[gpu] for gpu in first})) > 1:
+        raise UvmError(f"the first {gpus} GPUs of {machine.name} are of {hosts} hosts, and a driver moves pages within one")
+    if len({machine.profile(gpu).name for gpu in first}) > 1:
+        raise UvmError(f"the first {gpus} GPUs of {machine.name} differ, and one driver's numbers are those of one kind of GPU")
+    links = shared(machine, first)
+    return Connections(links.rates, links.beyond)
+
+
 def refuse(
-    source: Workload | ManagedProgram, profile: Profile, settings: DriverSettings, capacity_bytes: int | None, place: Any
-) -> None:
+    source: Workload | ManagedProgram, profile: Profile, settings: DriverSettings, capacity_bytes: int | None, place: Any,
+    machine: Topology | None = None,
+) -> None:  # fmt: skip
     """Raises UvmError for what a run could not get past.  Allocators of recordings are asked only where that matters."""
     available = room(source, profile, capacity_bytes)
     if isinstance(source, Workload):
@@ -70,6 +89,7 @@ def refuse(
             fits(program.arrays, platforms.of(profile, available))
         return
     program, platform = program_of(source, profile, settings, place, available), platforms.of(profile, available)
+    between(machine, gpus_of(program.steps))
     fits(program.arrays, platform)
     _reaches(program, platform, settings)
 

@@ -52,8 +52,15 @@ def wait_for_copies(M: DriverState) -> None:
         if M.gpus[g].copied > s.now:
             M.counts[g].copy_wait += M.gpus[g].copied - s.now
             s.now = M.gpus[g].copied
-        for leg in range(LEGS):  # they have had their time
-            M.gpus[g].moves[leg] = M.gpus[g].takes[leg] = 0.0
+
+
+@kernel
+def do_not_flow(M: DriverState, but: int) -> None:
+    """What GPUs other than this one move has had its time: it is no transfer any more."""
+    for g in range(1, M.state[0].processors):
+        for leg in range(LEGS):
+            if g != but:
+                M.gpus[g].moves[leg] = M.gpus[g].takes[leg] = 0.0
 
 
 @kernel

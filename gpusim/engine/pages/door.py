@@ -6,22 +6,14 @@ on from the exact moment, so that nothing is lost as long as nothing else comes 
 
 from __future__ import annotations
 
-import math
-
 from numba import types
 
 from gpusim.base.compiled import entry, kernel, outlined
-from gpusim.engine.clock.links import SAME_INSTANT
+from gpusim.engine.clock.managed import tick
 from gpusim.engine.pages import server
 from gpusim.engine.pages.driver_tables import DriverState
 from gpusim.engine.pages.paging import AT_REST, CALLED, HALF, PagedKernels, driver_at, paging_at
 from gpusim.engine.state import AHEAD, COPIED, DUE, LAUNCHED, NEVER, OF_STREAM, STOPPED
-
-
-@kernel
-def tick(at: float) -> int:
-    """The first tick that is not before this moment."""
-    return math.ceil(at - SAME_INSTANT)
 
 
 @kernel

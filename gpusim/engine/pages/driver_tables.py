@@ -122,12 +122,14 @@ STATE = record(
      ("drops_clean", i8), ("follows", i8), ("pieces", i8), ("reserve", i8),  # of the eviction policy
      ("learns", i8), ("announces", i8),  # of the prefetcher
      ("regions", i8), ("migrates", i8),  # has a user's policy the choice of regions, of blocks?
+     ("reaches", i8),    # is it asked about blocks ahead of the one that has faulted?
      ("watches", i8),  # does a policy need to know of every use?
      ("queue_head", i8), ("queue_length", i8),
      ("kernel", i8), ("kernels", (i8, 3)), ("last_faulted", i8),  # what runs, the last three, the block that faulted last
      ("serial", i8), ("expected", i8), ("ahead_kernels", (i8, 3)), ("ahead_block", i8), ("ahead_count", i8),  # a prediction
      ("observes", i8), ("foresees", i8), ("position", i8), ("runs", i8), ("window", i8), ("launch", i8),  # foresight
      ("batches", i8), ("logged", i8), ("failed", i8),
+     ("pause", f8),  # ns: warps go no further at once, as the CPU may take pages from them
      ("column_ns", f8), ("raster_from", f8), ("slice_shift", i8)]  # of the picture in raster.py
 )  # fmt: skip
 # Accesses of one GPU to pages of a block that are elsewhere.

@@ -241,10 +241,10 @@ def next_block(M: DriverState, F: Front, A: Any, u: int, slot: int) -> None:
 
 @kernel
 def advance(M: DriverState, F: Front, A: Any, shape: Any, tables: Any) -> None:
-    """All uTLBs in turn, one access each, until none can issue, or the driver has heard of an access counter."""
+    """All uTLBs in turn, one access each, until none can issue, the driver has heard of an access counter, or warps pause."""
     s, m = F.state[0], M.state[0]
     moved = True
-    while moved and (m.notices == 0 or m.now + max(s.issued * s.ns, s.remote_ns) < m.notice_due):
+    while moved and m.now + max(s.issued * s.ns, s.remote_ns) < (min(m.notice_due, m.pause) if m.notices else m.pause):
         moved = False
         for u in range(s.utlbs):
             t = F.utlbs[u]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpusim.base.compiled import entry, kernel, outlined
 from gpusim.engine.pages.bits import add, clear, copy, fill, keep, next_clear, none, subtract, total
 from gpusim.engine.pages.chunks import append, free_frame
-from gpusim.engine.pages.copies import begin_copies, wait_for_copies
+from gpusim.engine.pages.copies import begin_copies, do_not_flow, wait_for_copies
 from gpusim.engine.pages.driver_tables import (
     ATS,
     CPU,
@@ -74,48 +74,57 @@ def touch_system(M: DriverState, b: int, page: int, end: int, write: bool) -> fl
     return float(took)
 
 
-@entry()
-def host_touch(M: DriverState, first: int, outer: int, write: bool) -> int:
-    """The CPU reads or writes all bytes of the pages at [first, outer), ascending."""
+@outlined
+def touch_block(M: DriverState, b: int, first: int, outer: int, write: bool) -> None:
+    """The CPU reads or writes the bytes of block b that lie in the pages at [first, outer), ascending, from now on."""
     s, W, n = M.state[0], M.bits, M.counts[CPU]
     gpu = M.gpus[1]
-    unpin(M)
     faulted, writes = scratch(M, FAULTED), scratch(M, WRITES)
-    for b in range(first // s.per_block, (outer - 1) // s.per_block + 1):
-        begin_page, end = part(M, b, first, outer)
-        page = begin_page
-        n.touches += end - page
-        work = (end - page) * s.page_bytes * gpu.cpu_byte
-        n.busy += work
-        s.now += work
-        if M.blocks[b].kind != MANAGED:
-            s.now += touch_system(M, b, page, end, write)
-        plane = row(M, CPU, WRITABLE if write else MAPPED, b)
+    begin_page, end = part(M, b, first, outer)
+    page = begin_page
+    n.touches += end - page
+    work = (end - page) * s.page_bytes * gpu.cpu_byte
+    n.busy += work
+    s.now += work
+    if M.blocks[b].kind != MANAGED:
+        s.now += touch_system(M, b, page, end, write)
+    plane = row(M, CPU, WRITABLE if write else MAPPED, b)
+    page = next_clear(W, plane, page, end)
+    while page < end:
+        clear(W, faulted)
+        fill(W, faulted, page, page + 1)
+        clear(W, writes)
+        if write:
+            fill(W, writes, page, page + 1)
+        n.fetched += 1
+        begin = s.now
+        s.now += gpu.cpu_fault
+        s.now += serve(M, CPU, b, writes)
+        wait_for_copies(M)
+        n.service += s.now - begin
+        if s.failed:
+            return
+        if none(W, faulted):  # throttled: asleep until it may proceed
+            n.waited += max(s.wake - s.now, 0.0)
+            s.now = max(s.now, s.wake)
         page = next_clear(W, plane, page, end)
-        while page < end:
-            clear(W, faulted)
-            fill(W, faulted, page, page + 1)
-            clear(W, writes)
-            if write:
-                fill(W, writes, page, page + 1)
-            n.fetched += 1
-            begin = s.now
-            s.now += gpu.cpu_fault
-            s.now += serve(M, CPU, b, writes)
-            wait_for_copies(M)
-            n.service += s.now - begin
-            if s.failed:
-                return int(s.failed)
-            if none(W, faulted):  # throttled: asleep until it may proceed
-                n.waited += max(s.wake - s.now, 0.0)
-                s.now = max(s.now, s.wake)
-            page = next_clear(W, plane, page, end)
-        if write:  # what it reaches in a GPU's memory
-            clear(W, faulted)
-            fill(W, faulted, begin_page, end)
-            subtract(W, faulted, row(M, CPU, RESIDENT, b))
-            add(W, shared(M, DIRTY, b), faulted)
-    return DONE
+    if write:  # what it reaches in a GPU's memory
+        clear(W, faulted)
+        fill(W, faulted, begin_page, end)
+        subtract(W, faulted, row(M, CPU, RESIDENT, b))
+        add(W, shared(M, DIRTY, b), faulted)
+
+
+@entry()
+def host_touch(M: DriverState, first: int, outer: int, write: bool) -> int:
+    """The CPU reads or writes all bytes of the pages at [first, outer), ascending, with nothing beside it."""
+    s = M.state[0]
+    unpin(M)
+    for b in range(first // s.per_block, (outer - 1) // s.per_block + 1):
+        if s.failed == DONE:
+            touch_block(M, b, first, outer, write)
+            do_not_flow(M, NONE)
+    return int(s.failed)
 
 
 @outlined
@@ -157,6 +166,7 @@ def migrate(M: DriverState, first: int, outer: int, to: int) -> int:
     if prefetch(M, first, outer, to):
         return int(s.failed)
     wait_for_copies(M)
+    do_not_flow(M, NONE)
     M.counts[to].service += s.now - begin
     return DONE
 

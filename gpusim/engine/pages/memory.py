@@ -77,7 +77,7 @@ def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Ma
     s["page_bytes"], s["page_shift"], s["per_block"] = platform.page, platform.page.bit_length() - 1, per_block
     s["block_shift"] = per_block.bit_length() - 1
     s["big"] = max(BIG_PAGE // platform.page, 1)
-    s["window"] = 1
+    s["window"], s["pause"] = 1, np.inf
     s["column_ns"], s["slice_shift"] = COLUMN_NS, slice_shift(n, per_block)
     s["unified"] = platform.unified
     # Since 575 notices carry virtual addresses, and the driver does nothing with them on hosts of 4 KiB pages.

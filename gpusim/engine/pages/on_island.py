@@ -1,9 +1,9 @@
 """Kernels under managed memory on the island: each GPU is one, and all have one driver's tables.
 
-    steps ──▶ kernels up to the next step of the host ──islands side by side──▶ that step, in Python ──▶ kernels ...
+    steps ──▶ those on the clock, up to one that is not ──islands side by side──▶ that step, in Python ──▶ those on the clock
 
-Kernels are asynchronous, each in its stream.  What the host does between them waits for all that came before, and goes before
-all that follows.
+Kernels are asynchronous, each in its stream.  What the program waits for, touches by the CPU and prefetches without a stream,
+is on a stream of the host's (`issued.py`).  What is on no clock (advice, frees) waits for all that came before.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from gpusim.engine.clock.links import SAME_INSTANT
 from gpusim.engine.clock.managed import DOOR
 from gpusim.engine.pages.door import door
 from gpusim.engine.pages.driver_tables import DriverState
-from gpusim.engine.pages.launches import Paged, launched, pages, time_of, warps_of
-from gpusim.engine.pages.paging import MIGRATE
+from gpusim.engine.pages.issued import Issued, issued
+from gpusim.engine.pages.launches import Paged, find, launched, pages, time_of, warps_of
+from gpusim.engine.pages.paging import MIGRATE, TOUCH_READ, TOUCH_WRITE
 from gpusim.engine.pages.traffic import PageTraffic
 from gpusim.engine.pages.traffic import of as traffic_of
 from gpusim.engine.pages.unfaulted import resident_blocks
@@ -40,10 +41,10 @@ from gpusim.machine.tiers import COPY_ENGINES, Tier, TierLink
 from gpusim.machine.topology.connections import Connections
 from gpusim.policies import registry
 from gpusim.programs.managed.layout import Span
-from gpusim.programs.managed.steps import Kernel, moved_bytes, on_stream
+from gpusim.programs.managed.steps import HostTouch, Kernel, Prefetch, moved_bytes, on_stream, title, waited_for
 from gpusim.trace import workload
 from gpusim.trace.build import make_trace
-from gpusim.trace.trace import COPY_PEER, KERNEL, OP, SYNC
+from gpusim.trace.trace import COPY_PEER, KERNEL
 
 MOVES = "cudaMemPrefetchAsync"
 KEPT = 1 << 22  # flows that a log keeps at most; room that is not needed costs no memory
@@ -58,14 +59,16 @@ def attach(simulation: Simulation, paged: Paged, *, stops: int = 0, log: bool = 
     """
     operators, pager, island = len(simulation.island.began), paged.tables.pager, simulation.island
     transfers, streams = paged.tables.transfers, len(island.running)
-    copying = (island.queues["role"] != state.STREAM) & (island.queues["engine"] == 0)
-    island.queues["slots"][copying] = NO_BOUND  # where the program copies nothing, the driver's channels share the link
+    role, engine = island.queues["role"], island.queues["engine"]
+    engine[role == state.TO_DEVICE] = 0  # its copies to the GPU are of engines of their own, those to the host of the program's
+    island.queues["slots"][(role != state.STREAM) & (engine == 0)] = NO_BOUND  # they share the link
     pager["tables"], pager["door"], pager["flows"], pager["stops"] = paged.placed.address, address(door, DOOR), 1, stops
     more = len(transfers) + 3 * streams  # that can flow: of each stream what it reads, writes and gets from other GPUs
     simulation.island = island._replace(
         pager=pager, warps=paged.tables.warps, transfers=transfers, flow=table(len(island.flow) + more, state.FLOW),
         heap=table(len(island.heap) + 2 * more, state.EVENT), ended=np.full(operators, state.NEVER),
         stalled=np.zeros(operators, np.int64), traffic=table(KEPT if log else 1, state.TRAFFIC),
+        grants=table(KEPT if log else 1, state.GRANT),
     )  # fmt: skip
 
 
@@ -89,7 +92,7 @@ class OnIslands:
         between  what lies between the GPUs 1, 2, ..; None: each has a way of its own to the host
         """
         self.memory, self.seen = M, seen
-        self.gpus = sorted({step.gpu for step in steps if on_stream(step)})
+        self.gpus = sorted(set(on_clock(steps).values()))
         self.runs = [OnIsland(self, M, platform, steps, spans, gpu) for gpu in self.gpus]
         simulations = [run.simulation for run in self.runs]
         if between is None or len(self.gpus) < 2:
@@ -125,7 +128,7 @@ class OnIslands:
 
     def traffic(self) -> PageTraffic | None:
         """What has flowed, when a log was kept."""
-        return traffic_of([run.simulation for run in self.runs], isinstance(self.islands, Coupled))
+        return traffic_of([run.simulation for run in self.runs], self.gpus, isinstance(self.islands, Coupled))
 
 
 class OnIsland:
@@ -134,35 +137,38 @@ class OnIsland:
     steps = True
 
     def __init__(
-        self, whole: KernelOwner, M: DriverState, platform: Platform, steps: Sequence[Any], spans: Mapping[str, Span], gpu: int,
-        percentage: int = 100, **seat: Any,
+        self, whole: KernelOwner, M: DriverState, platform: Platform, steps: Sequence[Any], spans: Mapping[str, Span],
+        gpu: int, percentage: int = 100, **seat: Any,
     ) -> None:  # fmt: skip
-        """percentage: of the multiprocessors, what its kernels may use.  seat: among other processes, as `Paged` takes it."""
-        self.whole, self.gpu = whole, gpu
-        self.places = [i for i, step in enumerate(steps) if on_stream(step) and step.gpu == gpu]
+        """What of the program is on this GPU.
+
+        percentage  of the multiprocessors, what its kernels may use
+        seat        among other processes, as `Paged` takes it
+        """
+        self.whole, self.gpu, on = whole, gpu, on_clock(steps)
+        self.places = [i for i, its in on.items() if its == gpu]
         kernels = [_as_kernel(steps[i]) for i in self.places]
         self.operator = {place: o for o, place in enumerate(self.places)}
-        numbers = {stream: q for q, stream in enumerate(sorted({kernel.stream for kernel in kernels}))}
-        streams = np.array([numbers[kernel.stream] for kernel in kernels])
+        self.issued = issued(steps, self.places, len(set(on.values())))
         each = launched([[kernel] for kernel in kernels], spans, platform, M)
         sent = [_act(steps[i], spans, platform) for i in self.places]
-        self.paged = Paged(M, platform, each, streams, gpu=gpu, sent=sent, **seat)
-        self.events = _events(steps, self.places)  # of each kernel where it stands among the instructions
-        self.simulation = _simulation(kernels, streams, self.events, platform, spans, percentage)
+        self.paged = Paged(M, platform, each, self.issued.streams, gpu=gpu, sent=sent, **seat)
+        self.simulation = _simulation(kernels, self.issued, platform, spans, percentage)
         self.simulation.paging = self
         attach(self.simulation, self.paged, stops=whole.seen is not None, log=len(M.log) > 1)
+        self.simulation.island.pager["shares"] = any(getattr(step, "after", None) is not None for step in steps)
         self.begins, self.reported = False, np.zeros(len(kernels), bool)
 
     def until(self, first: int, outer: int, at: int) -> None:
         """Its kernels at [first, outer) of the program's steps come next, at this time."""
-        mine = [self.events[self.operator[place]] for place in range(first, outer) if place in self.operator]
+        mine = [self.operator[place] for place in range(first, outer) if place in self.operator]
         self.begins = bool(mine)
         if mine:
-            self._issue(mine[0], mine[-1] + 2, at)
+            self._issue(self.issued.first[mine[0]], self.issued.outer[mine[-1]], at)
 
     def pause(self, at: int) -> None:
         """Nothing comes next, until this time."""
-        self._issue(self.events[-1] + 1, self.events[-1] + 2, at)
+        self._issue(len(self.issued.kind) - 1, len(self.issued.kind), at)
 
     def _issue(self, first: int, outer: int, at: int) -> None:
         host = self.simulation.island.hosts[0]
@@ -192,48 +198,52 @@ class OnIsland:
         return float(island.began[o]), float(island.ended[o]), float(island.stalled[o]), self.paged.of(o)
 
 
+def on_clock(steps: Sequence[Any]) -> dict[int, int]:
+    """Of each step that is on the clock, by its place in the program, the GPU on whose island it is."""
+    gpus = sorted({step.gpu for step in steps if on_stream(step)}) or [1]
+    on = {}
+    for i, step in enumerate(steps):
+        if on_stream(step):
+            on[i] = step.gpu
+        elif waited_for(step):
+            on[i] = step.to if isinstance(step, Prefetch) and step.to in gpus else gpus[0]
+    return on
+
+
 def _as_kernel(step: Any) -> Kernel:
-    """The step as its stream sees it: a prefetch is a kernel that touches nothing."""
-    return step if isinstance(step, Kernel) else Kernel(MOVES, [], (1, 1), ns=0.0, gpu=step.gpu, stream=step.stream)
+    """The step as its stream sees it: what is none is a kernel that touches nothing."""
+    return step if isinstance(step, Kernel) else Kernel(MOVES, [], (1, 1), (1, 1), ns=0.0)
 
 
 def _act(step: Any, spans: Mapping[str, Span], platform: Platform) -> tuple[int, ...] | None:
-    """The row of `paging.ACT` of a prefetch."""
+    """The row of `paging.ACT` of a prefetch, or of a touch by the CPU."""
     if isinstance(step, Kernel):
         return None
-    range_ = pages(spans[step.array], step.first, step.count, platform, f"prefetch {step.array}")
+    range_ = pages(find(step.array, spans, title(step)), step.first, step.count, platform, title(step))
+    if isinstance(step, HostTouch):
+        return state.NEVER, TOUCH_WRITE if step.write else TOUCH_READ, *range_, 0
     return state.NEVER, MIGRATE, *range_, step.to
 
 
-def _events(steps: Sequence[Any], places: Sequence[int]) -> list[int]:
-    """Of each kernel its event: behind the last before a step of the host stands a wait for all of them."""
-    found, at, following = [], 0, [*places[1:], len(steps)]
-    for place, then in zip(places, following, strict=True):
-        found.append(at)
-        at += 1 + any(not on_stream(step) for step in steps[place + 1 : then]) if then < len(steps) else 2
-    return found
-
-
 def _simulation(
-    kernels: Sequence[Kernel], streams: Any, events: Sequence[int], platform: Platform, spans: Mapping[str, Span],
-    percentage: int,
-) -> Simulation:  # fmt: skip
+    kernels: Sequence[Kernel], said: Issued, platform: Platform, spans: Mapping[str, Span], percentage: int
+) -> Simulation:
     """The kernels as a program of the island: their host takes no time, and memory has room for all."""
-    count, rows = events[-1] + 2, np.array(events)
-    kind, arg, stream = np.full(count, SYNC), np.full(count, -1), np.zeros(count, np.int64)
-    kind[rows], arg[rows], stream[rows] = OP, np.arange(len(kernels)), streams
     duration = np.array([math.ceil(time_of(kernel, platform, spans) - SAME_INSTANT) for kernel in kernels], np.int64)
     names, op = np.unique([kernel.name for kernel in kernels], return_inverse=True)
     activity = np.where([kernel.name == MOVES for kernel in kernels], COPY_PEER, KERNEL)
     trace = make_trace(
-        "kernels", {"size": [], "kind": kind, "arg": arg, "stream": stream, "op": op, "duration": duration,
+        "kernels", {"size": [], "kind": said.kind, "arg": said.arg, "stream": said.stream, "op": op, "duration": duration,
          "activity": activity},
         {"op_names": [str(name) for name in names]}, check=False,
     )  # fmt: skip
     chosen = {kind: registry.get(kind, name) for kind, name in CHOSEN.items()}
     work = workload.build(trace, duration)
     shared = _shared(kernels, duration, platform, percentage)
-    return Simulation(work, _machine(platform), **chosen, seed=0, record=False, shared=shared)
+    made = Simulation(work, _machine(platform), **chosen, seed=0, record=False, shared=shared)
+    if len(said.kind) > tables.CHUNK:
+        made.program = made.program._replace(instructions=tables.instructions(trace, 0, len(said.kind)))
+    return made
 
 
 CHOSEN = {"place": "cuda_malloc", "evict": "none", "prefetch": "none", "defrag": "none"}

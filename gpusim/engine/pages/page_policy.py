@@ -8,7 +8,8 @@ import numpy as np
 
 from gpusim.base.compiled import outlined
 from gpusim.engine.pages import density
-from gpusim.engine.pages.bits import PAGES, add, clear, copy, count, fill, next_set, subtract, total
+from gpusim.engine.pages.ahead import enqueue
+from gpusim.engine.pages.bits import PAGES, add, clear, copy, count, fill, next_set, none, subtract, total
 from gpusim.engine.pages.driver_tables import (
     EVICTED,
     FREE,
@@ -18,6 +19,7 @@ from gpusim.engine.pages.driver_tables import (
     PREFETCH,
     RESIDENT,
     THRASHING,
+    WANTED,
     DriverState,
     row,
     scratch,
@@ -38,7 +40,8 @@ class PageVerbs(NamedTuple):
 as_region, V_REGION = called(PageVerbs, "region")
 as_block, V_BLOCK = called(PageVerbs, "block")
 (R_PAGES, R_PRESENT, R_BLOCK_PAGES, R_FAULTED, R_FAULTS, R_EVICTED, R_EVICTIONS, R_ARRAY, R_AHEAD, R_WASTED, R_FREE,
- R_ACCESSES, R_THRESHOLD, R_NOW) = range(len(REGION_FACTS))  # fmt: skip
+ R_ACCESSES, R_THRESHOLD, R_NOW, R_DISTANCE, R_STRIDE, R_SURE) = range(len(REGION_FACTS))  # fmt: skip
+AHEAD = 64  # blocks, at most
 B_HERE, B_ACCESSES, B_USES, B_IDLE, B_FAULTS, B_EVICTIONS, B_ARRAY, B_FREE, B_WRITE, B_NOW = range(len(BLOCK_FACTS))
 
 
@@ -49,6 +52,7 @@ def install(M: DriverState, region: PagePolicy | None, block: PagePolicy | None)
     length = max(1, *(len(values) for values in params))
     s = M.state[0]
     s["regions"], s["migrates"] = region is not None, block is not None
+    s["reaches"] = region is not None and "distance" in region.entry.facts
     s["counters"] |= block is not None
     if block is not None:
         s["watches"] = s["follows"] = 1
@@ -64,15 +68,17 @@ def free_share(M: DriverState, g: int) -> float:
 
 
 @outlined
-def wanted(M: DriverState, p: int, b: int, n_faulted: int, pages: int, first: int, outer: int) -> bool:
-    """Does region [first, outer) of block b come?  Row LEAVES has what is there or asked for."""
+def wanted(M: DriverState, p: int, b: int, n_faulted: int, pages: int, first: int, outer: int, distance: int) -> bool:
+    """Does region [first, outer) of block b come, so many blocks ahead?  Row LEAVES has what is there or asked for."""
     s, block, F, W = M.state[0], M.blocks[b], M.region_facts, M.bits
     F[R_PAGES], F[R_PRESENT] = pages, count(W, scratch(M, LEAVES), first, outer)
     F[R_BLOCK_PAGES], F[R_FAULTED], F[R_FAULTS] = block.pages, n_faulted, block.services
     F[R_EVICTED], F[R_EVICTIONS] = count(W, shared(M, EVICTED, b), first, outer), block.departures
     F[R_ARRAY], F[R_FREE], F[R_ACCESSES] = block.range, free_share(M, p), M.counters[p, b].accesses
     F[R_AHEAD], F[R_WASTED] = M.ranges[block.range].came[PREFETCH], M.ranges[block.range].wasted
-    F[R_THRESHOLD], F[R_NOW] = s.threshold, s.now
+    F[R_THRESHOLD], F[R_NOW], F[R_DISTANCE] = s.threshold, s.now, distance
+    if s.reaches:
+        F[R_STRIDE], F[R_SURE] = M.streams[block.range].stride, M.streams[block.range].sure
     answer = as_region(M.page_verbs[V_REGION, 0], M.page_verbs[V_REGION, 1])
     return bool(answer(F, M.page_params[V_REGION]) > 0.0)
 
@@ -86,7 +92,7 @@ def region(M: DriverState, p: int, b: int, n_faulted: int, page: int, shift: int
     while size > 0:
         a = leaf & ~(size - 1)
         c = min(a + size, n_leaves)
-        if wanted(M, p, b, n_faulted, c - a, max(a - shift, 0), c - shift):
+        if wanted(M, p, b, n_faulted, c - a, max(a - shift, 0), c - shift, 0):
             return (shift if a < shift else a - shift), c - shift
         size //= 2
     return 0, 0
@@ -111,6 +117,31 @@ def propose(M: DriverState, p: int, b: int, faulted: int) -> None:
         page = next_set(W, faulted, max(page + 1, outer), PAGES)
     subtract(W, out, faulted)
     subtract(W, out, thrashing)
+    if s.reaches:
+        ahead(M, p, b)
+
+
+@outlined
+def ahead(M: DriverState, p: int, b: int) -> None:
+    """Whole blocks beyond the one that has faulted come while the link is idle, as far as the policy wants them."""
+    s, W, x = M.state[0], M.bits, M.streams[M.blocks[b].range]
+    if x.last and b + 1 != x.last:
+        x.sure = x.sure + 1 if b + 1 - x.last == x.stride else 0
+        x.stride = b + 1 - x.last
+    x.last = b + 1
+    leaves, way = scratch(M, LEAVES), -1 if x.stride < 0 else 1
+    for k in range(1, AHEAD + 1):
+        c = b + way * k
+        if c < 0 or c >= s.blocks or M.blocks[c].range != M.blocks[b].range:
+            return
+        pages, more = M.blocks[c].pages, shared(M, WANTED, c)
+        copy(W, leaves, row(M, p, RESIDENT, c))
+        if not wanted(M, p, c, 0, pages, 0, pages, k):
+            return
+        fill(W, more, 0, pages)
+        subtract(W, more, leaves)
+        if not none(W, more):
+            enqueue(M, c)
 
 
 @outlined

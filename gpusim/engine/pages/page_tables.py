@@ -15,14 +15,21 @@ from gpusim.engine.pages.driver_tables import ATS, CPU, HMM, MAPPED, RESIDENT, W
 from gpusim.machine.driver_parameters import BIG_PAGE, BLOCK_BYTES
 
 SIZES = (4096, BIG_PAGE, BLOCK_BYTES)
+AT_ONCE = 4096  # blocks: a page is a byte here
 
 
 def entries(M: DriverState) -> Any:
     """int64[processors, sizes]: entries of page tables now.  System memory that GPUs see by ATS is in the CPU's only."""
-    s = M.state[0]
+    n = int(M.state[0]["blocks"])
+    return sum(_of(M, slice(first, min(first + AT_ONCE, n))) for first in range(0, n, AT_ONCE))
+
+
+def _of(M: DriverState, part: slice) -> Any:
+    """Those of some blocks."""
+    s, blocks = M.state[0], M.blocks[part]
     n, processors, page = int(s["blocks"]), int(s["processors"]), int(s["page_bytes"])
-    planes = np.unpackbits(M.bits[: 3 * processors * n].view(np.uint8), axis=-1, bitorder="little").view(bool)
-    planes = planes.reshape(processors, 3, n, PAGES)
+    words = np.ascontiguousarray(M.bits[: 3 * processors * n].reshape(processors, 3, n, -1)[:, :, part])
+    planes = np.unpackbits(words.view(np.uint8), axis=-1, bitorder="little").view(bool)
     out = np.zeros((processors, len(SIZES)), np.int64)
     out[CPU, SIZES.index(page)] = np.count_nonzero(planes[CPU, MAPPED])
     holder = planes[:, RESIDENT].argmax(axis=0).astype(np.uint8)
@@ -30,8 +37,8 @@ def entries(M: DriverState) -> Any:
         where = np.where(planes[p, RESIDENT], np.uint8(p), holder)
         # A number for how a page is mapped: not at all, or with which permission and where.
         alike = np.where(planes[p, MAPPED], 1 + planes[p, WRITABLE] + 2 * where, np.uint8(0))
-        alike[M.blocks["kind"] == ATS] = 0
-        out[p] = sizes(alike, M.blocks, int(s["big"]), int(s["per_block"]), SIZES.index(page))
+        alike[blocks["kind"] == ATS] = 0
+        out[p] = sizes(alike, blocks, int(s["big"]), int(s["per_block"]), SIZES.index(page))
     return out
 
 

@@ -28,11 +28,12 @@ LAUNCH = record(
      ("identity", i8)]                   # equal for kernels of one name over the same arrays
 )  # fmt: skip
 # What a kernel does: its warps go on; all stand until faults are served; its next launch begins when the warps have stopped, or
-# when what the program brings before it is there; no warp is left.
-RUNS, WAITS, BEGINS, BRINGS, ENDED = range(5)
+# when what the program brings before it is there; no warp is left; all look again what has become of their pages.
+RUNS, WAITS, BEGINS, BRINGS, ENDED, PAUSES = range(6)
 PROGRESS = record(
     [("state", i8), ("launch", i8), ("end", i8), ("since", f8),  # launches of its operator; when it stopped, ns
-     ("asked", f8), ("moves", i8)]       # ns: since when it waits for what the program brings; whether pages are among that
+     ("asked", f8), ("moves", i8),       # ns: since when it waits for what the program brings; whether pages are among that
+     ("at", i8)]                         # of a touch by the CPU, the block that is next
 )  # fmt: skip
 # HELD_UP: another GPU has the next block; HALF: one block of a batch is served, and the warps go on before the next;
 # CALLED: the faults of another process are next, which is not told yet.
@@ -49,7 +50,7 @@ SERVER = record(
      ("copied", f8),                     # when the copies are, alone on their link
      ("ahead", (f8, LEGS)), ("ahead_ns", (f8, LEGS))]  # what has come or left ahead of need, and has yet to flow
 )  # fmt: skip
-RELEASE, DISCARD, MIGRATE = range(3)
+RELEASE, DISCARD, MIGRATE, TOUCH_READ, TOUCH_WRITE = range(5)
 # What the program does before a launch, on its stream, with the pages [first, outer).
 ACT = record([("launch", i8), ("kind", i8), ("first", i8), ("outer", i8), ("to", i8)])
 

@@ -73,8 +73,8 @@ def choose(M: DriverState, chosen_one: PagePolicy | str, block: PagePolicy | Non
     name = "tree" if isinstance(chosen_one, PagePolicy) else chosen_one
     s, policy = M.state[0], POLICIES[name]
     s["prefetcher"] = tuple(POLICIES).index(name)
-    s["learns"], s["announces"] = hasattr(policy, "LEARNS"), hasattr(policy, "launched")
-    if not hasattr(policy, "LEARNS"):
+    s["learns"], s["announces"] = hasattr(policy, "LEARNS") or s["reaches"], hasattr(policy, "launched")
+    if not s["learns"]:
         return M
     links, contexts = table(correlation.LINKS, LINK), table(correlation.CONTEXTS, CONTEXT)
     links["kernel"] = contexts["key"] = NONE

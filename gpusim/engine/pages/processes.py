@@ -25,7 +25,7 @@ from gpusim.engine.pages.before import program_of, room
 from gpusim.engine.pages.launches import beside, pages
 from gpusim.engine.pages.paging import AT_REST, CALLED, ENDED, RUNS, SERVER, WAITS
 from gpusim.engine.pages.recorded import RecordedRun, clock_begins
-from gpusim.engine.pages.run import Ran, of_managed, of_recorded
+from gpusim.engine.pages.run import EVENTS, Ran, counted, of_managed, of_recorded
 from gpusim.engine.pages.settings import DRIVER, DriverSettings
 from gpusim.engine.pages.simulate import StepResult, UvmResult, begin, fits, minus, plus
 from gpusim.engine.pages.simulate import memory as driver_tables
@@ -64,13 +64,14 @@ class ManagedProcess:
 
 def simulate_processes(
     processes: Sequence[ManagedProcess], tenancy: Tenancy | None, turns: MemoryTurns | None = None, *,
-    settings: DriverSettings = DRIVER, seed: int = 0, place: Any = "pytorch", share: Any = sharing.WORDS,
+    settings: DriverSettings = DRIVER, seed: int = 0, place: Any = "pytorch", share: Any = sharing.WORDS, log: bool = False,
 ) -> Together:  # fmt: skip
     """Run processes with managed memory on one GPU at once.
 
     tenancy  how they share it; None: each has a slice of its own, and they share the link to the host
     turns    a policy that says which of them runs
     place    the allocator of recorded traces, and what their activities share: words of `gpusim.machine.sharing`
+    log      the first result has the log of pages of all that share its memory
 
     Raises UvmError, ProfileError, PolicyError, GpusimError.
     """
@@ -81,7 +82,7 @@ def simulate_processes(
     runs: list[_Recorded | _Managed] = []
     memories = []
     for some in [list(numbers)] if tenancy is not None else [[p] for p in numbers]:
-        memory = _Memory([processes[p] for p in some], settings, place, seed)
+        memory = _Memory([processes[p] for p in some], settings, place, seed, EVENTS if log else 0)
         memory.have(some, away)
         memories.append(memory)
         for at, p in enumerate(some):
@@ -96,6 +97,7 @@ def simulate_processes(
     for memory in memories:
         begin(memory.M)
         clock_begins(memory.M)
+        memory.logged = int(memory.M.state["logged"][0])
     for run in runs:
         run.begin()
     between = Connections(tenancy=tenancy) if tenancy is not None else one_link([run.simulation for run in runs])
@@ -132,8 +134,11 @@ def _row(result: Result) -> ProcessFaults:
 class _Memory:
     """The driver's tables of the processes that have one memory."""
 
-    def __init__(self, processes: Sequence[ManagedProcess], settings: DriverSettings, place: Any, seed: int) -> None:
-        self.settings, self.seed, profile = settings, seed, processes[0].profile
+    def __init__(
+        self, processes: Sequence[ManagedProcess], settings: DriverSettings, place: Any, seed: int, log: int
+    ) -> None:
+        """log: events that are kept at most; `logged`: those that came before the clock began."""
+        self.settings, self.seed, self.logged, profile = settings, seed, 0, processes[0].profile
         self.available = min(room(one.source, one.profile, one.capacity) for one in processes)
         self.programs = [program_of(one.source, profile, settings, place, self.available) for one in processes]
         total, most = sum(one.footprint for one in self.programs), self.available + int(profile.host.capacity.value)
@@ -146,8 +151,9 @@ class _Memory:
         fits(arrays, self.platform)
         self.M, self.told = driver_tables(
             arrays, [], self.platform, settings.parameters, evict=settings.evict, prefetcher=settings.prefetch,
-            migrate=settings.migrate, own=settings.own, seed=seed + 1,
+            migrate=settings.migrate, own=settings.own, seed=seed + 1, log=log,
         )  # fmt: skip
+        self.arrays = arrays
         spans, first = list(lay_out(arrays).values()), [0, *accumulate(len(program.arrays) for program in self.programs)]
         self.rows = [slice(*ends) for ends in pairwise(first)]  # of `ranges`, those of each program
         self.spans = [
@@ -169,11 +175,19 @@ class _Memory:
     def ran(self, at: int, steps: list[StepResult], earlier: Any, began: float, reason: str, where: str) -> UvmResult:
         """What a process saw of it.  earlier: RANGE[...] of its allocations when its run began to count."""
         M, counts = self.M, [step.counts for step in steps]
+        events = 0 if at or len(M.log) <= 1 else int(M.state["logged"][0])  # of all, with the first
         return UvmResult(
             self.platform, steps, plus(counts, len(M.counts)), self.spans[at], minus(M.ranges[self.rows[at]], earlier), M.sizes,
-            raster.of(M, np.zeros(M.raster.shape[:2], np.int64)), M.log[:0], 0, self.told, page_tables.entries(M), reason,
-            began, 0, where,
+            raster.of(M, np.zeros(M.raster.shape[:2], np.int64)), M.log[:events], events, self.told, page_tables.entries(M),
+            reason, began, self.logged, where,
         )  # fmt: skip
+
+    def together(self, at: int) -> dict[str, Any]:
+        """What the referee has to know of all processes; nothing without a log, which the first has."""
+        if at or len(self.M.log) <= 1:
+            return {}
+        arrays = [[array.bytes, array.at, array.kind] for array in self.arrays]
+        return {"allocations": arrays, "ordered": False, "together": counted(self.M.counts, self.platform.page)}
 
 
 class _Recorded:
@@ -211,7 +225,8 @@ class _Recorded:
         ran = memory.ran(self.at, found.steps, self.earlier, 0.0, found.reason, found.where)
         return of_recorded(
             Ran(self.process.source, self.process.profile, memory.programs[self.at], ran, memory.settings, memory.available,
-                memory.seed, self.timeline), self.work, self.simulation,
+                memory.seed, self.timeline, together := memory.together(self.at)), self.work, self.simulation,
+            log=bool(together),
         )  # fmt: skip
 
 
@@ -243,7 +258,7 @@ class _Managed:
         ran = memory.ran(self.at, steps, run.earlier[memory.rows[self.at]], float(run.began), run.reason, run.where)
         return of_managed(
             Ran(self.process.source, self.process.profile, memory.programs[self.at], ran, memory.settings, memory.available,
-                memory.seed, self.timeline)
+                memory.seed, self.timeline, together := memory.together(self.at)), log=bool(together),
         )  # fmt: skip
 
 

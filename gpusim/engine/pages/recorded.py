@@ -113,7 +113,7 @@ class RecordedRun:
                 name, end = trace.op_names[trace.op[op]], min(int(island.ended[op]), simulation.now)
                 began, stalled = float(island.began[op]), float(island.stalled[op])
                 needs = int(program.sms[0, op]) if trace.activity[op] == KERNEL else 0, int(program.duration[op])
-                found.steps.append(StepResult(name, began, float(end), self.paged.of(op), 1, stalled, *needs))
+                found.steps.append(StepResult(name, began, float(end), self.paged.of(op), 1, stalled, *needs, op))
         if simulation.reason == state.PAGED:
             full = self.watched.full
             name = found.steps[-1].name if found.steps else self.program.name

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from gpusim.engine.pages import account, device_memory, page_tables, raster, recorded, step_columns, traffic, victims
-from gpusim.engine.pages.before import footprint, program_of, room
+from gpusim.engine.pages.before import between, footprint, program_of, room
 from gpusim.engine.pages.driver_tables import COUNTER, CPU, DEMAND, EXPLICIT, PREFETCH
 from gpusim.engine.pages.settings import DRIVER, DriverSettings
 from gpusim.engine.pages.simulate import StepResult, UvmResult, fits, memory, simulate_uvm
@@ -21,14 +21,12 @@ from gpusim.engine.run.simulate import Simulation
 from gpusim.engine.run.simulate import prepared as run_of
 from gpusim.engine.state import NEVER
 from gpusim.machine import platforms, sharing
-from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError
+from gpusim.machine.driver_parameters import BLOCK_BYTES
 from gpusim.machine.platforms import Platform
 from gpusim.machine.profile import Profile
-from gpusim.machine.topology.connections import Connections
-from gpusim.machine.topology.sharing import shared
 from gpusim.machine.topology.topology import Topology
 from gpusim.programs.managed.layout import lay_out
-from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Start, Wait, on_stream
+from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Start, Wait, gpus_of
 from gpusim.results.page_log import BEFORE
 from gpusim.results.result import FINISHED, HOST_OOM, OOM, Result
 from gpusim.trace.trace import HOST_WORK, MOVES, OP
@@ -72,22 +70,12 @@ def simulate_unified(
         how = {"place": place, "share": share, "active_thread_percentage": active_thread_percentage, "seed": seed}
         return _of_recorded(source, profile, program, platform, settings, available, options, how)
     timeline = Timeline(len(program.steps))
-    gpus = max((step.gpu for step in program.steps if on_stream(step)), default=1)
+    gpus = gpus_of(program.steps)
     ran = simulate_uvm(
         program.arrays, program.steps, platform, settings.parameters, gpus=gpus, watch=timeline.watch,
-        between=_between(machine, gpus), **options,
+        between=between(machine, gpus), **options,
     )  # fmt: skip
     return of_managed(Ran(source, profile, program, ran, settings, available, seed, timeline), log=log)
-
-
-def _between(machine: Topology | None, gpus: int) -> Connections | None:
-    """The links that so many GPUs of a machine share."""
-    if machine is None or gpus < 2:
-        return None
-    if gpus > len(machine.gpus):
-        raise UvmError(f"the program runs kernels on {gpus} GPUs, and {machine.name} has {len(machine.gpus)}")
-    links = shared(machine, list(machine.gpus)[:gpus])
-    return Connections(links.rates, links.beyond)
 
 
 @dataclass(frozen=True)
@@ -96,6 +84,7 @@ class Ran:
 
     program    as it ran: what `source` became, with the advice of `settings`
     available  bytes of GPU memory for managed pages
+    together   what the referee has to know of all processes that share the memory, where there are several
     """
 
     source: Workload | ManagedProgram
@@ -106,6 +95,7 @@ class Ran:
     available: int
     seed: int
     timeline: Timeline
+    together: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _of_recorded(
@@ -160,6 +150,7 @@ def _logged(ran: UvmResult) -> dict[str, Any]:
     found = {name: ran.log[name].copy() for name in ran.log.dtype.names}
     if ran.traffic is not None:
         found |= ran.traffic.columns
+        found["grant_time"] = found["grant_time"] - round(ran.began)
         for name in ("flow_begin", "flow_end"):
             found[name] = np.where(found[name] < NEVER, found[name] - round(ran.began), NEVER)
     return found
@@ -201,7 +192,7 @@ def _spec(done: Ran, log: bool) -> dict[str, Any]:
         "seed": done.seed,
         "rates": {**rates, "both": sum(rates.values())},
         "told": ran.told,
-        **({"paging": _for_referee(done.program, ran, done.settings.evict)} if log else {}),
+        **({"paging": {**_for_referee(done.program, ran, done.settings.evict), **done.together}} if log else {}),
     }
 
 
@@ -228,6 +219,13 @@ def _peaks(timeline: Timeline) -> dict[str, int | float]:
     return {name: int(timeline.columns[column].max(initial=0)) for column, name in names.items()}
 
 
+def counted(counts: Any, page: int) -> dict[str, int]:
+    """What the log of pages adds up to, of all processes that share a memory."""
+    gpu, cpu = of_gpus(counts), counts[CPU]
+    faults = {"gpu_faults": int(gpu["faults"]), "cpu_faults": int(cpu["faults"]), "fault_batches": int(gpu["batches"])}
+    return faults | moved(counts, page)
+
+
 def _for_referee(program: ManagedProgram, ran: UvmResult, evict: str) -> dict[str, Any]:
     """What the referee has to know of a run, beside its log."""
     taken = device_memory.chunks(program.arrays, ran.platform)
@@ -238,6 +236,7 @@ def _for_referee(program: ManagedProgram, ran: UvmResult, evict: str) -> dict[st
         "processors": len(ran.counts),
         "allocations": [[array.bytes, array.at, array.kind] for array in program.arrays],
         "events": ran.events,
+        "ordered": len(ran.counts) == 2 and all(getattr(step, "after", None) is None for step in program.steps),
         "began": ran.logged_before,
         "began_ns": ran.began,
         **({"traffic": ran.traffic.said} if ran.traffic else {}),
@@ -251,8 +250,6 @@ def metrics(program: ManagedProgram, ran: UvmResult, recorded: Foreseen | None =
     """
     page, link = ran.platform.page, ran.platform.link
     gpu, cpu = of_gpus(ran.counts), ran.counts[CPU]
-    came = [int(pages) * page for pages in gpu["came"]]
-    out = (int(cpu["came"].sum()) + int(gpu["left"])) * page
     makespan = round(ran.ns)
     own = Foreseen(
         {
@@ -265,7 +262,8 @@ def metrics(program: ManagedProgram, ran: UvmResult, recorded: Foreseen | None =
     about = own if recorded is None or ran.failed else recorded
     stalls = {**_stalls(program, ran), **about.stalls}
     busy = about.metrics["compute_busy_ns"]
-    into_link, out_link = sum(came) + about.copied_in, out + about.copied_out
+    pages_moved = moved(ran.counts, page)
+    into_link, out_link = pages_moved["h2d_bytes"] + about.copied_in, pages_moved["d2h_bytes"] + about.copied_out
     batches = int(gpu["batches"])
     return {
         "makespan_ns": makespan,
@@ -273,17 +271,11 @@ def metrics(program: ManagedProgram, ran: UvmResult, recorded: Foreseen | None =
         "compute_idle_share": 1 - busy / (makespan * about.streams) if makespan else 0.0,
         "stall_ns": sum(stalls.values()),
         **stalls,
-        "h2d_bytes": sum(came),
-        "d2h_bytes": out,
+        **pages_moved,
         "h2d_busy_share": into_link / link.in_rate * 1e9 / makespan if makespan else 0.0,
         "d2h_busy_share": out_link / link.out_rate * 1e9 / makespan if makespan else 0.0,
         **_faults(gpu, cpu),
-        "demanded_bytes": came[DEMAND],
-        "prefetched_bytes": came[PREFETCH],
-        "explicit_bytes": came[EXPLICIT],
-        "counter_bytes": came[COUNTER],
         "wasted_bytes": int(gpu["wasted"]) * page,
-        "evicted_bytes": int(gpu["left"]) * page,
         "evicted_clean_bytes": int(gpu["left_clean"]) * page,
         "refetched_bytes": int(gpu["refetched"]) * page,
         "remote_bytes": int(gpu["remote_bytes"]),
@@ -292,6 +284,17 @@ def metrics(program: ManagedProgram, ran: UvmResult, recorded: Foreseen | None =
         "evictions": int(gpu["evictions"]),
         "faults_per_batch": int(gpu["fetched"]) / batches if batches else 0.0,
     }
+
+
+def moved(counts: Any, page: int) -> dict[str, int]:
+    """Bytes that moved over the link: in all, and by cause."""
+    gpu, cpu = of_gpus(counts), counts[CPU]
+    came = [int(pages) * page for pages in gpu["came"]]
+    return {
+        "h2d_bytes": sum(came), "d2h_bytes": (int(cpu["came"].sum()) + int(gpu["left"])) * page,
+        "demanded_bytes": came[DEMAND], "prefetched_bytes": came[PREFETCH], "explicit_bytes": came[EXPLICIT],
+        "counter_bytes": came[COUNTER], "evicted_bytes": int(gpu["left"]) * page,
+    }  # fmt: skip
 
 
 def _faults(gpu: Any, cpu: Any) -> dict[str, int]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from gpusim.base.compiled import entry, kernel, outlined
-from gpusim.engine.pages import host
+from gpusim.engine.pages.acts import act, acts_before, carry_out
 from gpusim.engine.pages.background import work_ahead
 from gpusim.engine.pages.batches import collect, fetch, proceed
 from gpusim.engine.pages.bits import none
@@ -27,14 +27,13 @@ from gpusim.engine.pages.paging import (
     BEGINS,
     BRINGS,
     CALLED,
-    DISCARD,
     ENDED,
     HALF,
     HELD_UP,
-    MIGRATE,
-    RELEASE,
+    PAUSES,
     RUNS,
     SERVES,
+    TOUCH_READ,
     WAITS,
     PagedKernels,
     front_at,
@@ -44,13 +43,14 @@ from gpusim.engine.pages.prefetchers import launched
 from gpusim.engine.pages.remapping import map_evicted
 from gpusim.engine.pages.service import serve
 from gpusim.engine.pages.thrashing import unpin
+from gpusim.engine.pages.touching import LATE, is_held, touch
 from gpusim.engine.pages.transfers import ask, flow_ahead, set_aside, take
 from gpusim.engine.state import ASKED, OF_BATCH, OF_STREAM
 from gpusim.machine.driver_parameters import BLOCK_BYTES
 
 PER_BLOCK, PER_BATCH, PER_BATCH_FLUSH, WHEN_EMPTY = range(4)  # uvm_perf_fault_replay_policy
 FOREVER = math.inf
-LATE = 100.0  # ns: how often one looks again that waits for another GPU's driver whose copies are late
+WINDOW = 10_000.0  # ns: how far warps get at once where the CPU may take pages from them
 
 
 @outlined
@@ -107,44 +107,18 @@ def begin(M: DriverState, P: PagedKernels, q: int) -> None:
         next_block(M, F, A, k % f.utlbs, (k // f.utlbs) * f.warps)
 
 
-@kernel
-def acts_before(P: PagedKernels, launch: int) -> bool:
-    """Whether the program does something before this launch without a kernel."""
-    p = P.pager[0]
-    return bool(p.acted < P.acts.size and P.acts[p.acted].launch <= launch)
-
-
-@outlined
-def act(M: DriverState, P: PagedKernels, launch: int) -> int:
-    """What that is: memory is freed, contents discarded, pages brought.  How many of these move pages."""
-    p, moves = P.pager[0], 0
-    while acts_before(P, launch):
-        moves += carry_out(M, P, p.acted)
-        p.acted += 1
-    return moves
-
-
-@outlined
-def carry_out(M: DriverState, P: PagedKernels, act: int) -> int:
-    """One of these; 1: it moves pages."""
-    x = P.acts[act]
-    if x.kind == RELEASE:
-        host.release(M, x.first, x.outer)
-    elif x.kind == DISCARD:
-        host.discard(M, x.first, x.outer)
-    elif host.prefetch(M, x.first, x.outer, x.to):
-        P.pager[0].failed = 1
-    return int(x.kind == MIGRATE)
-
-
 @outlined
 def bring(M: DriverState, P: PagedKernels, q: int) -> None:
     """The program does what it does before the next launch of stream q: the warps wait, BRINGS, where that takes time."""
-    s, r, v = M.state[0], P.runs[q], P.server[0]
+    s, r, v, operator = M.state[0], P.runs[q], P.server[0], P.warps[q].operator
     gpu, t = M.gpus[v.gpu], P.transfers[OF_STREAM + q]
+    if r.launch == r.end and P.acts[P.sent[operator] - 1].kind >= TOUCH_READ:
+        x = P.acts[P.sent[operator] - 1]
+        r.at, r.moves = x.first // s.per_block, 0
+        touch(M, P, q, x)
+        return
     set_aside(M, P)
     gpu.begun, r.asked = 0, s.now
-    operator = P.warps[q].operator
     r.moves = act(M, P, r.launch) if r.launch < r.end else carry_out(M, P, P.sent[operator] - 1)
     ready, s.now = s.now, r.asked
     for g in range(1, s.processors):
@@ -169,6 +143,11 @@ def brought(M: DriverState, P: PagedKernels, q: int) -> None:
         n.service += t.at - r.asked
         n.moving_copies += copies
         n.copy_wait += copies
+    if r.launch == r.end:
+        x = P.acts[P.sent[P.warps[q].operator] - 1]
+        if x.kind >= TOUCH_READ and r.at <= (x.outer - 1) // M.state[0].per_block:
+            touch(M, P, q, x)
+            return
     r.state = RUNS
     if r.launch == r.end:
         w = P.warps[q]
@@ -184,9 +163,13 @@ def go_on(M: DriverState, P: PagedKernels, q: int) -> None:
     s, r, w, v = M.state[0], P.runs[q], P.warps[q], P.server[0]
     F = front_at(P.fronts[q])
     start, r.state = s.now, RUNS
+    s.pause = start + WINDOW if P.pager[0].shares else FOREVER
     while r.state == RUNS:
         x = P.launches[r.launch]
         proceed(M, F, P.accesses[x.first : x.first + x.accesses], P.shapes[r.launch], P.indices)
+        if s.now >= s.pause:
+            r.state = PAUSES
+            break
         if F.state[0].outstanding > 0 or F.state[0].buffered > 0:
             r.state = WAITS
             break
@@ -218,6 +201,9 @@ def stopped(M: DriverState, P: PagedKernels, q: int) -> None:
     """The warps of stream q stand now: they have done what they could."""
     v, r = P.server[0], P.runs[q]
     if r.state == ENDED:
+        return
+    if r.state == PAUSES:
+        go_on(M, P, q)
         return
     if r.state == BEGINS:
         next_launch(M, P, q)
@@ -335,13 +321,6 @@ def serve_blocks(M: DriverState, P: PagedKernels) -> None:
 
 
 @kernel
-def is_held(M: DriverState, b: int, p: int) -> bool:
-    """Another GPU has a block whose service it has not replayed yet: its lock is held until then, or warps would starve."""
-    x = M.blocks[b]
-    return bool(x.served_by != p and x.served_by > 0 and x.served == M.counts[x.served_by].replays + 1)
-
-
-@kernel
 def replays(M: DriverState, P: PagedKernels) -> bool:
     """Whether the driver lets the warps go on after what it has just served."""
     s, v = M.state[0], P.server[0]
@@ -365,7 +344,7 @@ def copied(M: DriverState, P: PagedKernels, k: int) -> None:
     """A transfer has ended, now."""
     v, t = P.server[0], P.transfers[k]
     gpu = M.gpus[v.gpu]
-    if t.late:
+    if t.late and (k < OF_STREAM or P.runs[k - OF_STREAM].moves):
         gpu.copied = max(gpu.copied, t.at)
     if k >= OF_STREAM:
         brought(M, P, k - OF_STREAM)

@@ -38,6 +38,8 @@ from gpusim.programs.managed.steps import (
     Steps,
     Wait,
     on_stream,
+    reach,
+    title,
 )
 from gpusim.results.fault_picture import Picture
 
@@ -56,6 +58,7 @@ class StepResult:
     stalled: float = 0.0  # ns for which its warps stood
     sms: int = 0         # multiprocessors that it can use, and how long it takes on them without faults, ns
     own: int = 0
+    operator: int = -1   # its number on the island of its GPU
 
     @property
     def ns(self) -> float:
@@ -152,7 +155,7 @@ def memory(
 
 
 class _AtWork:
-    """A program in progress: what the host does step by step, and between that all kernels up to its next step."""
+    """A program in progress: what is on the clock of its GPUs, and between that step by step what is not."""
 
     def __init__(
         self, M: DriverState, spans: Mapping[str, Span], program: Steps, platform: Platform, told: list[str],
@@ -172,9 +175,7 @@ class _AtWork:
         at = 0
         self.watch(self.M, 0)
         while at < len(self.program) and not self.reason:
-            outer = at
-            while outer < len(self.program) and on_stream(self.program[outer]):
-                outer += 1
+            outer = reach(self.program, at, len(self.islands.gpus))
             if outer > at:
                 self._kernels(at, outer)
                 at = outer
@@ -215,8 +216,9 @@ class _AtWork:
                 if isinstance(kernel, Kernel) and not kernel.accesses:
                     counts["busy"][kernel.gpu] = kernel.ns or 0.0
                     M.counts["busy"][kernel.gpu] += kernel.ns or 0.0
-                needs = self.islands.needs(place)
-                self.steps.append(StepResult(title(kernel), start, min(end, now), counts, kernel.gpu, stalled, *needs))
+                gpu, needs = kernel.gpu if on_stream(kernel) else 0, self.islands.needs(place)
+                number = self.islands.of[place].operator[place]
+                self.steps.append(StepResult(title(kernel), start, min(end, now), counts, gpu, stalled, *needs, number))
                 if end == NEVER and M.state["failed"][0]:
                     self._fails(kernel)
 
@@ -309,7 +311,7 @@ def used(M: DriverState, program: Steps, spans: Mapping[str, Span]) -> None:
             known(M, step)
             for access in step.accesses:
                 find(access.array, alive, step.name)
-        elif isinstance(step, Prefetch) and step.stream is not None:
+        elif isinstance(step, HostTouch | Prefetch):
             known(M, step)
             find(step.array, alive, title(step))
         elif isinstance(step, Free) and step.array in alive:
@@ -322,16 +324,6 @@ def known(M: DriverState, step: Any) -> None:
     gpus = int(M.state["processors"][0]) - 1
     if name and not lowest <= getattr(step, name) <= gpus:
         raise UvmError(f"{title(step)}: there is no GPU {getattr(step, name)} among {gpus}")
-
-
-def title(step: Any) -> str:
-    if isinstance(step, Kernel):
-        return step.name
-    if isinstance(step, HostTouch):
-        return f"host {'writes' if step.write else 'reads'} {step.array}"
-    if isinstance(step, Prefetch | Discard):
-        return f"{type(step).__name__.lower()} {step.array}"
-    return f"advise {step.array} {step.advice}" if isinstance(step, Advise) else f"free {step.array}"
 
 
 def launch(M: DriverState, kernel: Kernel, spans: Mapping[str, Span], platform: Platform) -> int:

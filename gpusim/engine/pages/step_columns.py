@@ -15,6 +15,7 @@ from gpusim.results.page_log import BEFORE, HOST_TOUCH, KERNEL, NAMES, OTHER, ST
 from gpusim.trace.workload import F64, I64
 
 Pairs = Sequence[tuple[Step, StepResult]]
+MOST_STREAMS = 62  # that a whole number has bits for
 
 
 def of_gpus(counts: Any) -> Any:
@@ -50,15 +51,18 @@ def waits(pairs: Pairs) -> dict[str, list[float]]:
 
 
 def _divided(found: dict[str, list[float]], pairs: Pairs) -> dict[str, list[float]]:
-    """The waits of steps on GPUs, divided by as much as they add up to more than the time in which there was any such step."""
-    total = sum(ns[i] for ns in found.values() for i, (_, result) in enumerate(pairs) if result.gpu)
-    most = occupied([result for _, result in pairs if result.gpu])
-    if total <= most:
-        return found
-    return {
-        cause: [wait * most / total if result.gpu else wait for wait, (_, result) in zip(ns, pairs, strict=True)]
-        for cause, ns in found.items()
-    }
+    """The waits of steps on GPUs, divided by as much as they add up to more than the time in which there was any such step; and
+    so those of all, where the host's go on beside them."""
+    steps = [result for _, result in pairs]
+    for among in ([result.gpu > 0 for result in steps], [True] * len(steps)):
+        total = sum(ns[i] for ns in found.values() for i, one in enumerate(among) if one)
+        most = occupied([result for result, one in zip(steps, among, strict=True) if one])
+        if total > most:
+            found = {
+                cause: [wait * most / total if one else wait for wait, one in zip(ns, among, strict=True)]
+                for cause, ns in found.items()
+            }
+    return found
 
 
 def before(log: Any, operators: int) -> dict[str, Any]:
@@ -87,6 +91,8 @@ def columns(pairs: Pairs, began: float, waited: Mapping[str, Any], stalls: Mappi
         "step_op": np.array([s.operator if isinstance(s, Kernel) else -1 for s, _ in pairs], np.int64),
         "step_gpu": np.array([s.gpu if on_stream(s) else 0 for s, _ in pairs], np.int64),
         "step_stream": np.array([s.stream if on_stream(s) else 0 for s, _ in pairs], np.int64),
+        "step_after": np.array([_after(s) for s, _ in pairs], np.int64),
+        "step_operator": np.array([r.operator for _, r in pairs], np.int64),
         "step_wants": np.array([r.sms for _, r in pairs], np.int64), "step_own": np.array([r.own for _, r in pairs], np.int64),
         "step_start": np.array([round(r.start - began) for _, r in pairs], np.int64),
         "step_end": np.array([round(r.end - began) for _, r in pairs], np.int64),
@@ -94,6 +100,12 @@ def columns(pairs: Pairs, began: float, waited: Mapping[str, Any], stalls: Mappi
     for cause in STALLS:
         out[f"step_{cause}"] = rounded(waited.get(cause, ()), int(stalls.get(f"stall_{cause}_ns", 0)), len(pairs))
     return out
+
+
+def _after(step: Step) -> int:
+    """The streams that a step of the host waits for, as bits; -1: all of them."""
+    after = step.after if isinstance(step, HostTouch) else None
+    return -1 if after is None else sum(1 << stream for stream in set(after) if stream < MOST_STREAMS)
 
 
 def rounded(parts: Sequence[float] | F64, total: int, count: int) -> I64:

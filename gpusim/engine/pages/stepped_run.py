@@ -1,27 +1,21 @@
-"""A managed program beside other processes on its GPU: what its host does between kernels goes on one clock with them."""
+"""A managed program beside other processes on its GPU, on one clock with them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from itertools import pairwise
 from typing import Any
-
-import numpy as np
 
 from gpusim.engine.clock.links import SAME_INSTANT
 from gpusim.engine.pages.driver_tables import DriverState
-from gpusim.engine.pages.on_island import OnIsland
-from gpusim.engine.pages.simulate import StepResult, host_is_full, minus, plus, run, title
+from gpusim.engine.pages.on_island import OnIsland, on_clock
+from gpusim.engine.pages.simulate import StepResult, host_is_full, minus, run
 from gpusim.engine.pages.timeline import Timeline
 from gpusim.engine.state import NEVER
-from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError
+from gpusim.machine.driver_parameters import UvmError
 from gpusim.machine.platforms import Platform
 from gpusim.programs.managed.layout import Span
-from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Start, Wait, on_stream
-
-MOST_PARTS = 1024  # of one step of the host
+from gpusim.programs.managed.steps import Kernel, ManagedProgram, Start, Wait, on_stream, reach, title
 
 
 class SteppedRun:
@@ -43,6 +37,7 @@ class SteppedRun:
             raise UvmError(f"{said}: it cannot share one with other processes", hint="a program with kernels on one GPU")
         self.memory, self.platform, self.program, self.timeline, self.told = M, platform, program, timeline, told
         self.spans = dict(spans)
+        self.on = on_clock(program.steps)
         self.kernels = OnIsland(self, M, platform, program.steps, spans, 1, percentage, **seat)
         self.simulation, self.paged = self.kernels.simulation, self.kernels.paged
         self.simulation.paging = self
@@ -51,7 +46,6 @@ class SteppedRun:
         self.leaves: Callable[[], None] = lambda: None
         self._hosts: dict[int, StepResult] = {}
         self._done, self._exact = 0, 0.0
-        self._parts: list[Any] = []
 
     def begin(self) -> None:
         """The clock begins: the host does what it does before the first kernel."""
@@ -81,12 +75,13 @@ class SteppedRun:
         for place, step in enumerate(self.program.steps):
             if place <= self.started:
                 continue
-            if on_stream(step):
+            if place in self.on:
                 start, end, stalled, counts = self.kernels.result(place)
                 if start < NEVER:
                     if isinstance(step, Kernel) and not step.accesses:
                         counts["busy"][1] = step.ns or 0.0
-                    found.append(StepResult(title(step), start, min(end, float(self.simulation.now)), counts, 1, stalled))
+                    gpu = int(on_stream(step))
+                    found.append(StepResult(title(step), start, min(end, float(self.simulation.now)), counts, gpu, stalled))
                 if start == NEVER or (end == NEVER and not self.reason):
                     self.reason = self.reason or f"{title(step)}: GPU memory is full and may not be evicted"
             elif place in self._hosts:
@@ -98,20 +93,16 @@ class SteppedRun:
         steps = self.program.steps
         while self.at < len(steps) and not self.reason:
             step = steps[self.at]
-            if on_stream(step):
-                first = self.at
-                while self.at < len(steps) and on_stream(steps[self.at]):
-                    self.at += 1
+            if self.at in self.on:
+                first, self.at = self.at, reach(steps, self.at, 1)
                 self.kernels.until(first, self.at, now)
                 return True
             if isinstance(step, Start):
                 self.began, self.started = now, self.at
                 self.starts()
             elif not isinstance(step, Wait):
-                self._parts = self._parts or list(reversed(in_parts(step, self.spans)))
-                after = self._host(self._parts.pop(), now)
-                if not self._parts:
-                    self.at += 1
+                after = self._host(step, now)
+                self.at += 1
                 if after > now:
                     self.kernels.pause(after)
                     return True
@@ -127,16 +118,14 @@ class SteppedRun:
         self._watch()
 
     def _host(self, step: Any, now: int) -> int:
-        """A step of the host, or a part of it, begins now: when it is over."""
+        """A step that is on no clock begins now: when it is over."""
         M = self.memory
         M.state["now"] = self._exact if self._exact <= now < self._exact + 1.0 else now
         before = M.counts.copy()
         failed = run(M, step, self.spans, self.platform, self.told)
         self._exact = float(M.state["now"][0])
         after = math.ceil(self._exact - SAME_INSTANT)
-        found = self._hosts.get(self.at, StepResult(title(step), float(now), 0.0, np.zeros_like(before)))
-        counts = plus([found.counts, minus(M.counts, before)], len(before))
-        self._hosts[self.at] = StepResult(found.name, found.start, float(after), counts)
+        self._hosts[self.at] = StepResult(title(step), float(now), float(after), minus(M.counts, before))
         if failed:
             self.reason = f"{title(step)}: GPU memory is full and may not be evicted"
         self._is_full(self.at)
@@ -150,14 +139,3 @@ class SteppedRun:
     def _is_full(self, place: int) -> None:
         if full := host_is_full(self.memory, self.platform):
             self.reason, self.where = f"{title(self.program.steps[place])}: {full}", "host"
-
-
-def in_parts(step: Any, spans: Mapping[str, Span]) -> list[Any]:
-    """A step of the host one after the other: the CPU's touches a block at a time, as others go on meanwhile."""
-    if not isinstance(step, HostTouch):
-        return [step]
-    span = spans[step.array]
-    first, outer = span.first + step.first, span.first + (span.bytes if step.count is None else step.first + step.count)
-    each = max(BLOCK_BYTES, -(-(outer - first) // (MOST_PARTS * BLOCK_BYTES)) * BLOCK_BYTES)
-    ends = [first, *range((first // BLOCK_BYTES) * BLOCK_BYTES + each, outer, each), outer]
-    return [replace(step, first=a - span.first, count=b - a) for a, b in pairwise(ends)]

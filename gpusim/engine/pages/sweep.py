@@ -83,9 +83,9 @@ def passed(M: DriverState, p: int, a: Any, k: int, end: int) -> None:
 @outlined
 def sweep(M: DriverState, F: Any, A: Any) -> None:
     """Thread blocks from the next one on run through, up to the first that misses a page."""
-    f = F.state[0]
+    f, s = F.state[0], M.state[0]
     p = f.processor
-    while f.sweeps and f.next_cta < f.ctas:
+    while f.sweeps and f.next_cta < f.ctas and s.now + f.issued * f.ns < s.pause:
         k = f.next_cta
         for x in range(f.accesses):  # mostly one misses at once
             if missing(M, p, A[x], k, k + 1) == k:

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from gpusim.engine.run.simulate import Simulation
-from gpusim.engine.state import SWAPS, TRAFFIC
+from gpusim.engine.state import GRANT, SWAPS, TRAFFIC
 from gpusim.trace.trace import COPY_IN, COPY_OUT
 
 
 @dataclass(frozen=True)
 class PageTraffic:
-    """columns  of results.page_log.FLOWS, times in ns of the clock
+    """columns  of results.page_log.FLOWS and GRANTS, times in ns of the clock
     said     what the columns rest on: rates of links, links of ways, multiprocessors and slots of copy engines of each GPU
     """
 
@@ -23,12 +23,17 @@ class PageTraffic:
     said: dict[str, Any]
 
 
-def of(simulations: Sequence[Simulation], coupled: bool = False) -> PageTraffic | None:
-    """Of the islands of a run, which have come to their end; None where no log was kept.  coupled: all have one table."""
+def of(simulations: Sequence[Simulation], gpus: Sequence[int] = (1,), coupled: bool = False) -> PageTraffic | None:
+    """Of the islands of a run, which have come to their end; None where no log was kept.
+
+    gpus: the number of each.  coupled: all have one table of flows
+    """
     islands = [simulation.island for simulation in simulations]
     if not islands or islands[0].traffic.size <= 1:
         return None
     rows, rates, routes, kept = list[Any](), list[float](), list[list[Any]](), 0
+    grants = [island.grants[: int(island.pager[0]["grants"])] for island in islands]
+    given = np.concatenate(grants)
     for number, island in enumerate(islands):
         first = 0 if coupled else len(rates)
         if not coupled or number == 0:
@@ -41,10 +46,14 @@ def of(simulations: Sequence[Simulation], coupled: bool = False) -> PageTraffic 
     found = np.concatenate(rows)
     devices = [island.devices[0] for island in islands]
     return PageTraffic(
-        {f"flow_{name}": found[name].copy() for name in TRAFFIC.names or ()},
+        {f"flow_{name}": found[name].copy() for name in TRAFFIC.names or ()}
+        | {f"grant_{name}": given[name].copy() for name in GRANT.names or ()}
+        | {"grant_process": np.repeat(np.arange(len(islands)), [len(each) for each in grants])},
         {
+            "gpus": list(gpus), "shares": [int(device["shares_sms"]) for device in devices],
+            "granted": sum(int(island.pager[0]["grants"]) for island in islands),
             "kept": kept, "rates": rates, "routes": routes, "sms": [int(device["sms"]) for device in devices],
-            "engines": [_engines(island) for island in islands], "copies": [[COPY_IN, SWAPS], [COPY_OUT, SWAPS + 1]],
+            "engines": [_engines(island) for island in islands], "copies": [[COPY_IN], [COPY_OUT, SWAPS + 1]],
         },
     )  # fmt: skip
 

@@ -341,11 +341,12 @@ def _addresses(verbs: PolicyVerbs) -> Any:
 
 def chunk(work: Workload, start: int) -> Any:
     """INSTRUCTION[...]: the next events from `start` on, as instructions; the same array for all runs that are there."""
-    return work.shared(("instructions", start), lambda: _chunk(work.trace, start))
+    return work.shared(("instructions", start), lambda: instructions(work.trace, start, CHUNK))
 
 
-def _chunk(trace: tr.Trace, start: int) -> Any:
-    part = slice(start, start + CHUNK)
+def instructions(trace: tr.Trace, start: int, count: int) -> Any:
+    """INSTRUCTION[...]: so many events from `start` on."""
+    part = slice(start, start + count)
     kind, time = INSTRUCTION_OF[trace.kind[part]], trace.time[part]
     timed = time >= 0
     # A recorded time is a step of its own before its event: the host does nothing until then.

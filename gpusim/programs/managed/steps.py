@@ -65,13 +65,17 @@ class Kernel:
 
 @dataclass(frozen=True)
 class HostTouch:
-    """The CPU reads or writes bytes [first, first + count) of an array, ascending; all of it when count is None."""
+    """The CPU reads or writes bytes [first, first + count) of an array, ascending; all of it when count is None.
+
+    after  streams for which the program waits before, (): for none of them; None: for all kernels before
+    """
 
     array: str
     write: bool = True
     first: int = 0
     count: int | None = None
     where: str = field(default="", compare=False)
+    after: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -136,12 +140,52 @@ Step = Kernel | HostTouch | Prefetch | Advise | Discard | Free | Start | Wait
 Steps = Sequence[Step]
 
 
+def title(step: Step) -> str:
+    """What a step is called where its time is told."""
+    if isinstance(step, Kernel):
+        return step.name
+    if isinstance(step, HostTouch):
+        return f"host {'writes' if step.write else 'reads'} {step.array}"
+    if isinstance(step, Prefetch | Discard):
+        return f"{type(step).__name__.lower()} {step.array}"
+    if isinstance(step, Advise):
+        return f"advise {step.array} {step.advice}"
+    return f"free {step.array}" if isinstance(step, Free) else type(step).__name__.lower()
+
+
 def on_stream(step: Step) -> TypeGuard[Kernel | Prefetch]:
     """Whether the step takes its turn in a stream of a GPU, which the program does not wait for."""
     return isinstance(step, Kernel) or (isinstance(step, Prefetch) and step.stream is not None)
 
 
-UNSAID = {(Kernel, "stream"): 0, (Prefetch, "stream"): None, (Prefetch, "gpu"): 1}  # what programs did not have to say at first
+def waited_for(step: Step) -> TypeGuard[HostTouch | Prefetch]:
+    """Whether the step takes time on the clock of the GPUs, and the program goes on when it is over."""
+    return isinstance(step, HostTouch) or (isinstance(step, Prefetch) and step.stream is None)
+
+
+def reach(steps: Steps, first: int, gpus: int) -> int:
+    """How far the program gets from step `first` on until the clock of its GPUs has to stop: up to a step that is on none.
+
+    Of several GPUs none goes on beside what the program waits for, but what it does not wait for before.
+    """
+    at = first
+    while at < len(steps) and (on_stream(steps[at]) or waited_for(steps[at])):
+        if gpus > 1 and waited_for(steps[at]):
+            beside = getattr(steps[at], "after", None) is not None
+            return at + 1 if beside or at == first else at
+        at += 1
+    return at
+
+
+def gpus_of(steps: Steps) -> int:
+    """How many GPUs the steps name."""
+    own = [step.gpu for step in steps if on_stream(step)]
+    named = [step.to if isinstance(step, Prefetch) else step.processor for step in steps if isinstance(step, Prefetch | Advise)]
+    return max([1, *own, *named])
+
+
+# What programs did not have to say at first.
+UNSAID = {(Kernel, "stream"): 0, (Prefetch, "stream"): None, (Prefetch, "gpu"): 1, (HostTouch, "after"): None}
 
 
 @dataclass(frozen=True)

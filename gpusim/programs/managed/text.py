@@ -39,7 +39,7 @@ NAME = re.compile(r"\w[\w.-]*")  # of an array: what advice can name
 PAGE = 4096
 MOST_STEPS = 1_000_000
 MOST_THREADS = 1024  # of a block: CUDA C++ Programming Guide, technical specifications
-PROCESSOR = {"cpu": 0, "gpu": 1}
+PROCESSOR = {"cpu": 0, "gpu": 1}  # others by their numbers
 
 
 def load(path: Path) -> ManagedProgram:
@@ -122,7 +122,7 @@ class _Reader:
         elif isinstance(step, words.RecordingText):
             out += self._recorded(path, step)
         elif isinstance(step, words.AdviseText):
-            out += [Advise(name, step.hint, PROCESSOR[step.processor], where) for name in step.advise]
+            out += [Advise(name, step.hint, _processor(step.processor), where) for name in step.advise]
         elif isinstance(step, words.FreeText):
             for name in dict.fromkeys(name for name in step.free if step.free.count(name) > 1):
                 self._complain((*path, "free"), f"'{name}' is freed twice")
@@ -168,6 +168,7 @@ class _Reader:
 
     def _ranges(self, path: Path_, said: Any, where: str) -> Iterator[Step]:
         """Steps for bytes [first, first + count) of arrays."""
+        after = _streams(said.after) if isinstance(said, words.HostText) else None
         for name in self._names(said):
             size = _bytes(self.arrays[name])
             count = size - said.first if said.count is None else said.count
@@ -179,9 +180,10 @@ class _Reader:
                 end = said.first + count
                 self._complain((*path, "count"), f"bytes {said.first:,} to {end:,} lie outside of '{name}', which has {size:,}")
             elif isinstance(said, words.HostText):
-                yield HostTouch(name, said.host_write is not None, said.first, said.count, where)
+                yield HostTouch(name, said.host_write is not None, said.first, said.count, where, after)
+                after = after if after is None else ()  # the program waits once for all that one step touches
             elif isinstance(said, words.PrefetchText):
-                yield Prefetch(name, PROCESSOR[said.to], said.first, said.count, where, said.stream)
+                yield Prefetch(name, _processor(said.to), said.first, said.count, where, said.stream, said.gpu)
             else:
                 yield Discard(name, said.first, said.count, where)
 
@@ -314,3 +316,11 @@ def _name(said: words.AccessText) -> str:
 def _bytes(a: words.ArrayText) -> int:
     return a.shape[0] * a.shape[1] * a.element if a.shape else a.bytes or 0
 
+
+def _processor(said: str | int) -> int:
+    return said if isinstance(said, int) else PROCESSOR[said]
+
+
+def _streams(said: str | list[int]) -> tuple[int, ...] | None:
+    """None: all."""
+    return None if said == "all" else () if isinstance(said, str) else tuple(said)

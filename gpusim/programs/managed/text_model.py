@@ -56,6 +56,20 @@ def _spec(value: Any) -> PolicySpec:
     return policy(value)
 
 
+def _streams(value: Any) -> Any:
+    """One stream is a list of it."""
+    said = [value] if isinstance(value, int) else value
+    if said in ("all", "none") or (isinstance(said, list) and all(type(one) is int and one >= 0 for one in said)):
+        return said
+    raise refuse(f"'{value}' names no streams", "all, none, or numbers: after: [0, 2]")
+
+
+def _processor(value: Any) -> Any:
+    if value in ("cpu", "gpu") or (type(value) is int and 1 <= value <= GPUS):
+        return value
+    raise refuse(f"'{value}' is no processor", f"cpu, gpu, or of several GPUs a number from 1 to {GPUS}")
+
+
 def _pattern(spec: PolicySpec) -> PolicySpec:
     checked(lambda s: forms.check(s, IN_SEARCH))(spec)
     return spec
@@ -69,7 +83,17 @@ Pattern = Annotated[
     PolicySpec, BeforeValidator(_spec), AfterValidator(_pattern),
     WithJsonSchema({"type": ["string", "object"], "description": "name, name(parameter=value) or {name: {parameter: value}}"}),
 ]  # fmt: skip
-Processor = Literal["cpu", "gpu"]
+GPUS = 16
+_NUMBER = {"type": "integer", "minimum": 0}
+GpuNumber = Annotated[StrictInt, Field(ge=1, le=GPUS)]
+Streams = Annotated[
+    SkipValidation[str | list[int]], BeforeValidator(_streams),
+    WithJsonSchema({"anyOf": [{"enum": ["all", "none"]}, _NUMBER, {"type": "array", "items": _NUMBER}]}),
+]  # fmt: skip
+Processor = Annotated[
+    SkipValidation[str | int], BeforeValidator(_processor),
+    WithJsonSchema({"anyOf": [{"enum": ["cpu", "gpu"]}, {"type": "integer", "minimum": 1, "maximum": GPUS}]}),
+]  # fmt: skip
 
 
 @dataclass(frozen=True, config=_one_of("bytes", "shape"), kw_only=True)
@@ -140,7 +164,7 @@ class KernelText:
     """How often all of that is done again: reuse of what was touched."""
     stream: Natural = 0
     """Kernels of one stream go one after the other, those of several side by side."""
-    gpu: Annotated[StrictInt, Field(ge=1, le=16)] = 1
+    gpu: GpuNumber = 1
     """Of several GPUs that use the program's memory, which one runs it."""
     time: Nanoseconds | None = None
     """Without a fault; absent: what its accesses and its arithmetic take."""
@@ -157,6 +181,8 @@ class HostText:
     host_write: Names | None = None
     first: Bytes = 0
     count: Bytes | None = None
+    after: Streams = "all"
+    """For which streams the program waits before: all, none, or some by number.  Kernels behind it begin when it is over."""
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -169,6 +195,8 @@ class PrefetchText:
     count: Bytes | None = None
     stream: Natural | None = None
     """In which it takes its turn, while the program goes on; absent: the program waits for it."""
+    gpu: GpuNumber = 1
+    """Of several GPUs the one whose stream that is."""
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
