@@ -17,6 +17,7 @@ from pathlib import Path
 
 from gpusim.base.errors import GpusimError, ProfileError, nearest, suggest
 from gpusim.base.units import TIME, parse
+from gpusim.base.yaml.find import names as profiles
 from gpusim.machine.mig_times import MEASURED_ON, recut_time
 from gpusim.machine.profile import Profile
 from gpusim.machine.sampling import with_numbers
@@ -83,7 +84,7 @@ def _offered(gpu: str) -> dict[str, Slice]:
     """Raises ProfileError for a GPU of which no slices are known."""
     if found := slices(gpu):
         return found
-    near = nearest(gpu, _known())
+    near = [] if gpu in profiles("profile") else nearest(gpu, _known())
     did_you_mean = f"did you mean '{near[0]}'? " if near else ""
     raise ProfileError(f"no MIG slices of '{gpu}' are known", hint=f"{did_you_mean}they are of {', '.join(_known())}")
 

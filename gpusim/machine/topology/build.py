@@ -123,7 +123,7 @@ def cluster(one: Topology, count: int, network: str = "") -> Topology:
 
 def _copies(one: Topology, count: int) -> list[Topology]:
     if count < 1:
-        raise GpusimError(f"a cluster of {count} machines has none")
+        raise GpusimError(f"a cluster of {count} machines has no GPU", hint=f"write {one.name}, or 2 x {one.name}")
     if count * len(one.nodes) > MOST_NODES:
         raise GpusimError(f"{count} x {one.name} has more than {MOST_NODES} nodes")
     return [one] * count
