@@ -180,7 +180,7 @@ class Phases:
                 self.enter("opt")
 
     def _in_zero(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.optimized:
+        if self.optimized and not self._stepping:  # an optimizer over fp32 masters clears their gradients in its step
             self.enter("zero")
         return original(*args, **kwargs)
 
