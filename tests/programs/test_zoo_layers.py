@@ -10,6 +10,7 @@ from gpusim.base.errors import GpusimError  # noqa: E402
 from gpusim.programs.zoo import optimizers  # noqa: E402
 from gpusim.programs.zoo.layers import Attend, Cache, OldSoftmax  # noqa: E402
 from gpusim.trace.roles import GRADIENT, OPTIMIZER, PARAMETER, roles  # noqa: E402
+from gpusim.trace.training import masters  # noqa: E402
 
 
 def attending(how: str, **more: object) -> Attend:
@@ -121,5 +122,7 @@ def test_masters_are_optimizer_state_and_their_gradients_last_for_the_step():
     assert trace.phases == tuple(f"step{i}.{kind}" for i in range(2) for kind in ("fwd", "bwd", "opt", "zero"))
     assert trace.size[role == PARAMETER].sum() == 2 * count and trace.size[role == GRADIENT].sum() == 2 * 2 * count
     assert trace.size[role == OPTIMIZER].sum() == 12 * count
+    of = masters(trace)
+    assert sorted(of[of >= 0]) == (role == PARAMETER).nonzero()[0].tolist() and (role[of >= 0] == OPTIMIZER).all()
     divided = gpusim.transform(trace, "zero(stage=1, ranks=4)")
     assert divided.size[roles(divided) == OPTIMIZER].sum() == 12 * count // 4
