@@ -333,14 +333,12 @@ def again(said: str, tmp_path: Path) -> Any:
 
 @pytest.mark.slow
 def test_the_step_of_a_request_over_several_gpus_is_its_last_token_as_on_one(tmp_path: Path) -> None:
-    """And not the mean over prompt and tokens, in which the prompt counts."""
+    """And not the mean over prompt and tokens, which is longer than a token on one GPU."""
     said = _fit(tmp_path, "llama-1b-decode", "--on", "4x-a10", "--no-figures")
-    (machine,) = json.loads((tmp_path / "fit" / "fit.json").read_text())["ranks"]
-    (layout,) = machine["layouts"]
+    found = json.loads((tmp_path / "fit" / "fit.json").read_text())
+    (layout,) = found["ranks"][0]["layouts"]
     assert layout["of"] == "step" and "a step, estimated" in said and "a step takes an estimated" in said
-    run = again(said, tmp_path)
-    steps = run.metrics["makespan_ns"] / run.metrics["batch_ns"]
-    assert steps > 8 and layout["batch_ns"] < 0.95 * run.metrics["batch_ns"]
+    assert layout["low_ns"] <= layout["batch_ns"] < found["machines"][0]["ways"][0]["step_ns"]
 
 
 @pytest.mark.slow

@@ -181,7 +181,8 @@ def on_ranks(
         _tried(trace, collectives, layout, chains, settings, own)
         for layout, chains in tried or default(trace, machine, gpus)
     ]
-    done = sorted(found, key=lambda one: (not one.fits, one.batch_ns))
+    of = BATCH if _trains(trace) else LAST_STEP
+    done = sorted((replace(one, of=of) for one in found), key=lambda one: (not one.fits, one.batch_ns))
     return RanksAnswer(machine.name, profile.name, settings.room(profile), tuple(done))
 
 
@@ -229,7 +230,7 @@ def _simulated(
     each = zip(done.ranks, ran.programs, strict=True)
     last = max(last_iteration(rank, program.work.trace) for rank, program in each)
     low, high = _bar(ran)[0].interval(last)
-    return replace(kept, batch_ns=last, low_ns=low, high_ns=high, of=LAST_STEP)
+    return replace(kept, batch_ns=last, low_ns=low, high_ns=high)
 
 
 @lru_cache(maxsize=4)
