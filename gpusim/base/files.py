@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import hashlib
 import io
@@ -12,12 +13,12 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.base.errors import ResultError
+from gpusim.base.errors import GpusimError, ResultError
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 MAX_BYTES = 64 * 2**30  # unpacked; the log of 10^9 records
@@ -102,6 +103,16 @@ def read_bytes(path: Path) -> bytes:
     """The content; ResultError when the file cannot be read."""
     with _said(path, "read"):
         return path.read_bytes()
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[TextIO]:
+    """A text that a user wrote, open to be read, with or without a byte order mark.  Raises GpusimError where it is none."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            yield file
+    except (UnicodeDecodeError, csv.Error):
+        raise GpusimError("is not text in UTF-8", str(path)) from None
 
 
 def read_json(path: Path, repair: str = "run again with --force") -> dict[str, Any]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 LEAST_S = 1.0  # of runs in a batch, as far as there are so many
 FIRST_S, EVENT_S = 0.005, 1e-6  # what a run and an event of its trace are taken for before one was timed
+LONGEST_S = 3.0  # after which a batch whose runs take longer than was thought begins no other
 LARGEST = 2000  # runs in a batch: what a killed worker costs at most
 
 
@@ -38,10 +39,16 @@ class Batch:
 
 @dataclass(frozen=True)
 class Ended:
-    """What became of a batch: how long a run of it takes, s, and which of its runs failed, by their number in it."""
+    """What became of a batch.
+
+    seconds   how long a run of it takes
+    failures  runs that failed, by their number in it
+    left      runs at its end that were not begun
+    """
 
     seconds: float
     failures: dict[int, Failure]
+    left: int = 0
 
 
 def execute(batch: Batch) -> Ended:
@@ -62,11 +69,13 @@ def execute(batch: Batch) -> Ended:
             if isinstance(failure := attempt(run, task), Failure):
                 failures[i] = failure
             ends.append(time.perf_counter())
+            if ends[-1] - ends[0] > LONGEST_S:
+                break
     finally:  # what an interrupted batch has done is kept
         save_results(batch.tasks[0].out, found)
     # The first run of a batch may have read its trace.
     alike = ends[1:] if len(ends) > 2 else ends
-    return Ended((alike[-1] - alike[0]) / (len(alike) - 1), failures)
+    return Ended((alike[-1] - alike[0]) / (len(alike) - 1), failures, len(batch.tasks) - len(ends) + 1)
 
 
 class RunBatches:
@@ -95,11 +104,15 @@ class RunBatches:
         return Batch(tuple(taken), self._in_columns)
 
     def ended(self, batch: Batch, outcome: Ended | Failure) -> dict[int, Failure]:
-        """What a batch came to: which of its runs failed, by their number in it; all where it failed itself."""
+        """What a batch came to: which of its runs failed, by their number in it; all where it failed itself.
+
+        Runs that it did not begin are in later batches.
+        """
         if isinstance(outcome, Failure):
             return dict.fromkeys(range(len(batch.tasks)), outcome)
         for program in {_program(task) for task in batch.tasks}:
             self._seconds[program] = outcome.seconds
+        self._left.extendleft(reversed(batch.tasks[len(batch.tasks) - outcome.left :]))
         return outcome.failures
 
     def lost(self, batch: Batch) -> bool:

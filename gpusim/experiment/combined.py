@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING
 
-from gpusim.base.errors import Problem, ProfileError
+from gpusim.base.errors import PolicyError, Problem, ProfileError
 from gpusim.base.yaml.find import is_managed
 from gpusim.base.yaml.values import NONE, Capacity
 from gpusim.experiment.spec import AS_RECORDED, Experiment, Policies
@@ -14,6 +14,7 @@ from gpusim.machine import tiers
 from gpusim.machine.chain import lends
 from gpusim.machine.kernels.user_table import of_machines
 from gpusim.machine.profile import Profile, changed
+from gpusim.policies import units
 
 if TYPE_CHECKING:
     from gpusim.experiment.load import Loaded
@@ -21,7 +22,20 @@ if TYPE_CHECKING:
 
 def problems(loaded: Loaded, machines: Sequence[Profile], ranked: Sequence[Profile] = ()) -> list[Problem]:
     """All of it, at its places in the experiment's file; ranked: those that are GPUs of machines of several."""
-    return _of_tiers(loaded, machines, ranked) + _of_unified(loaded, machines) + _of_table(loaded, machines)
+    found = _of_tiers(loaded, machines, ranked) + _of_unified(loaded, machines) + _of_table(loaded, machines)
+    return found + _of_policies(loaded)
+
+
+def _of_policies(loaded: Loaded) -> list[Problem]:
+    """Policies that mean nothing for tensors, where tensors move."""
+    found, e = [], loaded.experiment
+    for kind in ("evict", "prefetch") if e.unified == (NONE,) else ():
+        for i, spec in enumerate(getattr(e.policies, kind)):
+            try:
+                units.check(loaded.own.find(kind, spec.name), units.TENSORS)
+            except PolicyError as error:
+                found.append(loaded.document.problem(("policies", kind, i), error.message, error.hint))
+    return found
 
 
 def _of_table(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:

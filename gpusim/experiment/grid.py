@@ -120,7 +120,8 @@ def _carry_out(
                     continue
                 failures = waiting.ended(batch, outcome)
                 done.failures += [(batch.tasks[i], failure) for i, failure in failures.items()]
-                ended += [task for i, task in enumerate(batch.tasks) if i not in failures]
+                begun = len(batch.tasks) - (0 if isinstance(outcome, Failure) else outcome.left)
+                ended += [task for i, task in enumerate(batch.tasks[:begun]) if i not in failures]
                 progress(len(ended) + len(done.failures), len(todo))
     except KeyboardInterrupt:
         _summarise(plan)

@@ -155,6 +155,8 @@ def carry_out(
                 else:
                     pipe.send(task_after)
                     busy[pipe] = (process, task_after)
+                    while len(busy) < max(jobs, 1) and start():  # others left when there seemed to be nothing more
+                        pass
     finally:
         for pipe, (process, _) in busy.items():
             process.terminate()

@@ -8,13 +8,16 @@ many eighths of the memory's bandwidth and of the second-level cache; its multip
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 
-from gpusim.base.errors import GpusimError, ProfileError, suggest
+from gpusim.base.errors import GpusimError, ProfileError, nearest, suggest
 from gpusim.base.units import TIME, parse
+from gpusim.base.yaml.find import names as profiles
 from gpusim.machine.mig_times import MEASURED_ON, recut_time
 from gpusim.machine.profile import Profile
 from gpusim.machine.sampling import with_numbers
@@ -23,6 +26,7 @@ SLICES = 8  # of the memory
 SEVENTHS = 7  # of the multiprocessors
 _FILE = Path(__file__).with_name("data") / "mig_profiles.csv"
 _PLACES = {1: (0, 1, 2, 3, 4, 5, 6), 2: (0, 2, 4), 3: (0, 4), 4: (0,), 7: (0,)}  # by the sevenths of a slice
+_TIMES = re.compile(r"([1-9]\d?)\s*x\s+(\S+)")
 _DOUBLE = (0, 2, 4, 6)  # of a slice of 1g with the memory of 2g
 
 
@@ -76,11 +80,18 @@ def slices(gpu: str) -> dict[str, Slice]:
     return _known().get(gpu, {})
 
 
+def _offered(gpu: str) -> dict[str, Slice]:
+    """Raises ProfileError for a GPU of which no slices are known."""
+    if found := slices(gpu):
+        return found
+    near = [] if gpu in profiles("profile") else nearest(gpu, _known())
+    did_you_mean = f"did you mean '{near[0]}'? " if near else ""
+    raise ProfileError(f"no MIG slices of '{gpu}' are known", hint=f"{did_you_mean}they are of {', '.join(_known())}")
+
+
 def find(gpu: str, name: str) -> Slice:
     """This slice of the GPU.  Raises ProfileError for one that the GPU does not offer, or of which not all is published."""
-    offered = slices(gpu)
-    if not offered:
-        raise ProfileError(f"no MIG slices of '{gpu}' are known", hint=f"they are of {', '.join(_known())}")
+    offered = _offered(gpu)
     if name not in offered:
         raise ProfileError(f"'{gpu}' does not offer the slice '{name}'", hint=suggest(name, offered) or ", ".join(offered))
     found = offered[name]
@@ -116,7 +127,17 @@ def arrange(gpu: str, names: Sequence[str]) -> tuple[int, ...]:
     Raises ProfileError where they do not fit: each begins where nvidia-smi allows it, and no two overlap.
     """
     wanted = [find(gpu, name) for name in names]
-    order = sorted(range(len(wanted)), key=lambda i: (-wanted[i].eighths, i))
+    found = _fit(wanted, range(len(wanted)), 0)
+    if found is None:
+        sizes = ", ".join(f"{one.name}: {one.eighths} of {SLICES} from {' or '.join(map(str, one.places))}" for one in wanted)
+        raise ProfileError(f"{' + '.join(names)} do not fit on one '{gpu}'", hint=sizes)
+    return tuple(found[i] for i in range(len(wanted)))
+
+
+def _fit(wanted: Sequence[Slice], numbers: Sequence[int], taken: int) -> dict[int, int] | None:
+    """Where slices of these numbers lie beside the memory slices that are taken; None: they do not fit."""
+    if sum(sevenths(one.name) for one in wanted) > SEVENTHS:
+        return None
 
     def put(rest: Sequence[int], taken: int) -> dict[int, int] | None:
         if not rest:
@@ -128,11 +149,7 @@ def arrange(gpu: str, names: Sequence[str]) -> tuple[int, ...]:
                 return {i: place, **more}
         return None
 
-    found = put(order, 0) if sum(map(sevenths, names)) <= SEVENTHS else None
-    if found is None:
-        sizes = ", ".join(f"{one.name}: {one.eighths} of {SLICES} from {' or '.join(map(str, one.places))}" for one in wanted)
-        raise ProfileError(f"{' + '.join(names)} do not fit on one '{gpu}'", hint=sizes)
-    return tuple(found[i] for i in range(len(wanted)))
+    return put(sorted(numbers, key=lambda i: (-wanted[i].eighths, i)), taken)
 
 
 def beside(gpu: str, lying: Sequence[tuple[str, int]], name: str) -> int | None:
@@ -159,22 +176,38 @@ def _mask(one: Slice, place: int) -> int:
     return ((1 << one.eighths) - 1) << place
 
 
-def changes(gpu: str, before: Sequence[str], after: Sequence[str], busy: Sequence[int] = ()) -> tuple[list[int], list[int]]:
-    """(slices that go, numbers of `before`; slices that are made, numbers of `after`) to cut the GPU anew.
+def changes(
+    gpu: str, before: Sequence[str], after: Sequence[str], busy: Sequence[int] = ()
+) -> tuple[list[int], dict[int, int]]:
+    """What goes (numbers of `before`) and what is made (numbers of `after`, each with its first memory slice).
 
     busy   numbers of `before` on which programs run
-    A slice stays that has the same kind at the same place.  Raises GpusimError for one that has to go and is busy.
+    Those stay, and as many others as can.  Raises GpusimError where a busy one has to go.
     """
-    here, there = list(zip(before, arrange(gpu, before), strict=True)), list(zip(after, arrange(gpu, after), strict=True))
-    gone = [i for i, one in enumerate(here) if one not in there]
-    made = [i for i, one in enumerate(there) if one not in here]
-    for i in gone:
-        if i in busy:
-            raise GpusimError(
-                f"slice {i} ({before[i]}) of '{gpu}' cannot be taken away while a program runs on it",
-                hint="end or move the program first; MIG changes idle slices only",
-            )
-    return gone, made
+    here, wanted = arrange(gpu, before), [find(gpu, name) for name in after]
+    arrange(gpu, after)  # refuses a cut that does not fit
+    for most in range(min(len(before), len(after)), -1, -1):
+        for stay in combinations(range(len(before)), most):
+            made = _beside_those_that_stay(wanted, [(before[i], here[i]) for i in stay]) if set(busy) <= set(stay) else None
+            if made is not None:
+                return [i for i in range(len(before)) if i not in stay], made
+    one = min(busy)
+    raise GpusimError(
+        f"slice {one} ({before[one]}) of '{gpu}' cannot be taken away while a program runs on it",
+        hint="end or move the program first; MIG changes idle slices only",
+    )
+
+
+def _beside_those_that_stay(wanted: Sequence[Slice], stay: Sequence[tuple[str, int]]) -> dict[int, int] | None:
+    """Where the other slices of a cut lie; None: those that stay are not of it, or leave no place."""
+    rest, taken = list(range(len(wanted))), 0
+    for name, place in stay:
+        same = next((i for i in rest if wanted[i].name == name), None)
+        if same is None:
+            return None
+        rest.remove(same)
+        taken |= _mask(wanted[same], place)
+    return _fit(wanted, rest, taken)
 
 
 # ---------------------------------------------------------------- for a user
@@ -195,17 +228,19 @@ class Recut:
 
 
 def parts(text: str) -> list[str]:
-    """The slices of "3g.40gb + 4g.40gb".  Raises GpusimError."""
-    found = [part.strip() for part in text.split("+")]
-    if "" in found:
-        raise GpusimError(f"'{text}' has an empty slice", hint="write 3g.40gb + 4g.40gb")
+    """The slices of "3g.40gb + 4g.40gb", or of "7 x 1g.10gb".  Raises GpusimError."""
+    found: list[str] = []
+    for part in text.split("+"):
+        times = _TIMES.fullmatch(part.strip())
+        found += [times[2]] * int(times[1]) if times else [part.strip()]
+    if "" in found or not found:
+        raise GpusimError(f"'{text}' has an empty slice", hint="write 3g.40gb + 4g.40gb, or 7 x 1g.10gb")
     return found
 
 
 def offered(gpu: str) -> list[dict[str, object]]:
     """A row for each kind of slice of the GPU.  Raises ProfileError where none is known."""
-    if not slices(gpu):
-        find(gpu, "")
+    _offered(gpu)
     return [
         {
             "slice": one.name, "at most": one.instances, "multiprocessors": one.processors, "copy engines": one.engines,
@@ -241,8 +276,7 @@ def recut(gpu: str, before: Sequence[str], after: Sequence[str], busy: str = "",
         {"slice": name, "begins at": place, "what": "goes" if i in gone else "stays"}
         for i, (name, place) in enumerate(zip(before, arrange(gpu, before), strict=True))
     ]
-    lying = list(zip(after, arrange(gpu, after), strict=True))
-    rows += [{"slice": lying[i][0], "begins at": lying[i][1], "what": "is made"} for i in made]
+    rows += [{"slice": after[i], "begins at": place, "what": "is made"} for i, place in sorted(made.items())]
     if each:
         ns = float(parse(each, TIME)) * (len(gone) + len(made))
         return Recut(rows, len(gone), len(made), ns, ns, ns, "given")

@@ -206,7 +206,8 @@ def bind(entry: Entry, given: Mapping[str, object]) -> dict[str, Value]:
         if name in entry.unmodelled:
             raise PolicyError(f"policy '{entry.name}' does not model {entry.unmodelled[name]}", hint=f"leave out {name}")
         if name not in known:
-            hint = suggest(name, known) if known else f"'{entry.name}' has no parameters"
+            near = suggest(name, known) or f"`gpusim policies {entry.name}` lists them"
+            hint = near if known else f"'{entry.name}' has no parameters"
             raise PolicyError(f"policy '{entry.name}' has no parameter '{name}'", hint=hint)
         values[name] = check_value(value, name, entry.name, known[name])
         if entry.builtin:

@@ -52,7 +52,8 @@ def question(found: ClusterAnswer) -> str:
     gpus = found.study.spec.gpus
     if found.goal:
         return f"How many nodes keep {found.goal}?"
-    return f"When do {len(found.study.jobs):,} jobs end on {Path(gpus).name if '.csv' in gpus else gpus}?"
+    jobs = "does one job" if len(found.study.jobs) == 1 else f"do {len(found.study.jobs):,} jobs"
+    return f"When {jobs} end on {Path(gpus).name if '.csv' in gpus else gpus}?"
 
 
 def sentence(found: ClusterAnswer) -> str:

@@ -80,9 +80,10 @@ def _lives(kind: Any, arg: Any, tensors: int) -> Any:
 def roles(trace: Trace) -> npt.NDArray[np.int8]:
     """(T,) indices into ROLES.
 
-    Buffers count as parameters.  A tensor made in backward that an optimizer step reads, or that outlives its backward, is a
-    gradient; one made in forward that backward reads, or that outlives its phase, an activation; one made before or in
-    an optimizer step that outlives the step optimizer state; any other that dies in the phase that made it temporary.
+    Buffers count as parameters; fp32 masters, which only optimizer steps read, as optimizer state.  A tensor made in backward
+    that an optimizer step reads, or that outlives its backward, is a gradient; one made in forward that backward reads, or that
+    outlives its phase, an activation; one made before or in an optimizer step that outlives the step optimizer state; any other
+    that dies in the phase that made it temporary.
     """
     kinds = phase_kinds(trace)
     born, died = lives(trace)
@@ -108,6 +109,10 @@ def roles(trace: Trace) -> npt.NDArray[np.int8]:
         own = trace.category == number
         if category in _SAID:
             found[own] = _SAID[category]
+            if category == "param":  # fp32 masters, which the steps alone know
+                found[own & read[:, STEP] & ~read[:, (BEFORE, FORWARD, BACKWARD, OTHER)].any(axis=1)] = OPTIMIZER
+            elif category == "grad":  # theirs
+                found[own & (made == STEP)] = np.where(outlives, OPTIMIZER, TEMPORARY)[own & (made == STEP)]
         elif category in ("opt", "optim"):
             found[own & (made == BEFORE)] = OPTIMIZER
     return found

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.base.errors import TraceError
-from gpusim.trace.roles import GRADIENT, PARAMETER, STEP, phase_kinds, roles
+from gpusim.trace.roles import BEFORE, GRADIENT, OPTIMIZER, PARAMETER, STEP, lives, phase_kinds, roles
 from gpusim.trace.trace import I64, OP, PHASE, Trace
 
 
@@ -53,6 +53,20 @@ def updates(trace: Trace, role: npt.NDArray[np.int8] | None = None) -> list[Upda
         raise TraceError(
             f"{trace.name}: no optimizer step reads gradients and writes parameters", hint="phases are named like 'step0.opt'"
         )
+    return found
+
+
+def masters(trace: Trace) -> I64:
+    """(T,) the parameter of which each tensor is an fp32 master, which steps write into it; -1 for other tensors."""
+    role, kinds = roles(trace), phase_kinds(trace)
+    made = kinds[lives(trace)[0]] if trace.tensors else np.zeros(0, np.int8)
+    found = np.full(trace.tensors, -1, np.int64)
+    for o in np.flatnonzero(kinds[trace.kind == OP] == STEP).tolist():
+        read = trace.read_id[trace.read_start[o] : trace.read_start[o + 1]]
+        written = trace.write_id[trace.write_start[o] : trace.write_start[o + 1]]
+        read, written = read[(role[read] == OPTIMIZER) & (made[read] == BEFORE)], written[role[written] == PARAMETER]
+        if len(read) == len(written):
+            found[read] = written
     return found
 
 

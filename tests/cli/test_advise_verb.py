@@ -124,6 +124,7 @@ def test_a_managed_program_gets_hints_that_are_simulated() -> None:
         (["variable_training(hours=1)", "--on", "t4"], "a generated program, without operators (gpusim oom 'varia"),
         (["gpt2-small-train", "--on", "t5"], "there is no profile 't5'"),
         (["gpt2-small-train", "--on", "t4,l4"], "gpusim advise takes one machine, not 2"),
+        (["gpt2-small-train", "--on", "2 x dgx-1-v100"], "is a whole machine (write --on '16 x v100-sxm2-16gb'"),
         (["gpt2-small-train", "--on", "t4", "--price", "t4"], "'t4' is no price of a machine (write --price"),
         (["gpt2-small-train", "--on", "t4", "--price", "t4=-1"], "'t4=-1' is no price of a machine"),
         (["gpt2-small-train", "--on", "t4", "--price", "l4=1"], "there is a price for l4, which is not asked about"),

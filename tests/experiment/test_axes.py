@@ -130,6 +130,7 @@ def test_is_what_no_machine_has_told_at_its_place(experiment: Path) -> None:
 
     assert "there is no plan policy 'vdn'" in problems(experiment, "policies.plan=vdn")[0]
     assert "no file 'gone.csv' beside the experiment" in problems(experiment, "policies.plan=file(path=gone.csv)")[0]
+    assert "policy 'by_turn' reads 'turns', which tensors do not have" in problems(experiment, "policies.evict=by_turn")[0]
 
 
 def test_is_host_memory_told_that_is_not_where_it_is_looked_for(experiment: Path) -> None:

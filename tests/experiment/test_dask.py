@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gpusim.base.errors import GpusimError
-from gpusim.experiment import far, grid, load
+from gpusim.experiment import batches, far, grid, load
 from gpusim.experiment.batches import Batch, Ended, RunBatches, execute
 from gpusim.experiment.executor import Futures, LocalWorkers
 from gpusim.experiment.pool import Failure, Lost
@@ -210,6 +210,18 @@ def test_a_batch_lasts_about_a_second_by_what_runs_took(todo: GridPlan) -> None:
     while (batch := local.following()) is not None:
         sizes.append(len(batch.tasks))
     assert sizes[0] == 3 and sum(sizes) == 10, "few runs are divided over the workers that are here"
+
+
+def test_a_batch_that_takes_too_long_gives_back_what_it_has_not_begun(todo: GridPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that others can do it, and progress is told."""
+    monkeypatch.setattr(batches, "LONGEST_S", 0.0)
+    few = todo.tasks[:3]
+    waiting, seen = RunBatches(few, False, 1), list[str]()
+    while (batch := waiting.following()) is not None:
+        ended = execute(batch)
+        assert ended.left == len(batch.tasks) - 1 and waiting.ended(batch, ended) == {}
+        seen.append(batch.tasks[0].key)
+    assert seen == [task.key for task in few] and folder.finished(todo.out) == set(seen)
 
 
 def test_a_lost_batch_is_done_again_in_halves_until_the_run_is_found(todo: GridPlan) -> None:

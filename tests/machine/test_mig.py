@@ -71,10 +71,12 @@ def test_what_is_not_offered_or_not_published_is_refused() -> None:
 
 
 def test_cutting_anew_leaves_what_stays_and_needs_idle_slices() -> None:
-    """3g at 0 stays where 3g + 3g becomes 3g + 2g + 1g."""
-    assert mig.changes(GPU, ["3g.40gb"] * 2, ["3g.40gb", "2g.20gb", "1g.10gb"], busy=[0]) == ([1], [1, 2])
-    with pytest.raises(GpusimError, match=r"slice 1 \(3g.40gb\) of 'a100-sxm4-80gb' cannot be taken away while a program runs"):
-        mig.changes(GPU, ["3g.40gb"] * 2, ["3g.40gb", "2g.20gb", "1g.10gb"], busy=[1])
+    """Where 3g + 3g becomes 3g + 2g + 1g either may stay; 4g lies at 0 only."""
+    assert mig.changes(GPU, ["3g.40gb"] * 2, ["3g.40gb", "2g.20gb", "1g.10gb"], busy=[0]) == ([1], {1: 4, 2: 6})
+    assert mig.changes(GPU, ["3g.40gb"] * 2, ["3g.40gb", "2g.20gb", "1g.10gb"], busy=[1]) == ([0], {1: 0, 2: 2})
+    assert mig.changes(GPU, mig.parts("3 x 1g.10gb"), mig.parts("3g.40gb + 1g.10gb"), busy=[2]) == ([0, 1], {0: 4})
+    with pytest.raises(GpusimError, match=r"slice 0 \(3g.40gb\) of 'a100-sxm4-80gb' cannot be taken away while a program runs"):
+        mig.changes(GPU, ["3g.40gb"] * 2, ["4g.40gb", "2g.20gb", "1g.10gb"], busy=[0])
 
 
 def test_a_slice_goes_where_most_places_are_left() -> None:

@@ -235,3 +235,13 @@ def test_what_do_programs_on_its_devices_share():
     for wrong, said in ((["gpu7"], "no GPU 'gpu7'"), (["gpu0", "gpu0"], "each for itself")):
         with pytest.raises(GpusimError, match=said):
             sharing.shared(made, wrong)
+
+
+def test_several_gpus_of_a_profile_are_linked_as_their_boards_are() -> None:
+    """SXM boards on an NVSwitch, as those of the whole machine; cards past the host's socket."""
+    eight, whole = build.load("8 x h100-sxm-80gb"), build.load("hgx-h100")
+    size, gpus = 64 * 2**20, tuple(f"gpu{i}" for i in range(8))
+    times = [CollectiveTimes(machine).of("all_reduce", gpus, size).ns for machine in (eight, whole)]
+    assert times[0] == times[1]
+    assert ("gpu0", "nvswitch") in eight.links and ("gpu0", "nvswitch") not in build.load("h100-sxm-80gb").links
+    assert set(build.load("2 x l40s").nodes) == {"gpu0", "gpu1", "socket0"}

@@ -9,6 +9,8 @@ import gpusim  # noqa: E402
 from gpusim.base.errors import GpusimError  # noqa: E402
 from gpusim.programs.zoo import optimizers  # noqa: E402
 from gpusim.programs.zoo.layers import Attend, Cache, OldSoftmax  # noqa: E402
+from gpusim.trace.roles import GRADIENT, OPTIMIZER, PARAMETER, roles  # noqa: E402
+from gpusim.trace.training import masters  # noqa: E402
 
 
 def attending(how: str, **more: object) -> Attend:
@@ -104,3 +106,23 @@ def test_adam_in_8_bits_keeps_two_bytes_a_parameter_and_the_scales():
         6400: {"first": 6400, "second": 6400, "scales": 200}, 80: {"first": 320, "second": 320, "scales": 8},
     }  # fmt: skip
     assert optimizers.make("none", "foreach", list(model.parameters()), False) is None
+
+
+def test_masters_are_optimizer_state_and_their_gradients_last_for_the_step():
+    """Mixed precision by ZeRO's count: 2 bytes a parameter, 2 of gradient, 12 of state, of which a rank has its share."""
+    model = torch.nn.Sequential(*(torch.nn.Linear(64, 64, bias=False) for _ in range(4))).to(torch.bfloat16)
+    optimizer = optimizers.make("adamw", "loop", list(model.parameters()), masters=True)
+    with gpusim.record(fake=True) as recording:
+        for _ in range(2):
+            model(torch.zeros(2, 64, dtype=torch.bfloat16)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    trace, count = recording.trace, 4 * 64 * 64
+    role = roles(trace)
+    assert trace.phases == tuple(f"step{i}.{kind}" for i in range(2) for kind in ("fwd", "bwd", "opt", "zero"))
+    assert trace.size[role == PARAMETER].sum() == 2 * count and trace.size[role == GRADIENT].sum() == 2 * 2 * count
+    assert trace.size[role == OPTIMIZER].sum() == 12 * count
+    of = masters(trace)
+    assert sorted(of[of >= 0]) == (role == PARAMETER).nonzero()[0].tolist() and (role[of >= 0] == OPTIMIZER).all()
+    divided = gpusim.transform(trace, "zero(stage=1, ranks=4)")
+    assert divided.size[roles(divided) == OPTIMIZER].sum() == 12 * count // 4

@@ -119,12 +119,22 @@ def test_pods_and_nodes_of_alibaba_are_read(tmp_path: Path) -> None:
         ("arrival_s,seconds,gpus\n0,5,9\n", "jobs.csv:2: job 0 wants 9 GPUs of one type; the cluster has 8 v100"),
         ("arrival_s,steps,model\n0,5,A\n", "nothing says how fast"),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\n", "requests are no jobs"),
+        ("arrival_s,seconds,gpus\n5,10\n", "jobs.csv:2: this row has not as many values as there are columns"),
     ],
 )
 def test_a_bad_table_is_told_with_its_line(tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "jobs.csv").write_text(text, encoding="utf-8")
     with pytest.raises(GpusimError, match=says):
         gpusim.cluster("8 v100", str(tmp_path / "jobs.csv"))
+
+
+def test_a_table_may_begin_with_a_byte_order_mark_and_is_text(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.csv"
+    file.write_bytes(b"\xef\xbb\xbfarrival_s,seconds\r\n5,10\r\n")
+    assert gpusim.cluster("8 v100", str(file)).values()
+    file.write_bytes(b"\x91\xff\x00")
+    with pytest.raises(GpusimError, match=r"jobs\.csv: is not text in UTF-8"):
+        gpusim.cluster("8 v100", str(file))
 
 
 @pytest.mark.parametrize(

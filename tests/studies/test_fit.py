@@ -332,6 +332,16 @@ def again(said: str, tmp_path: Path) -> Any:
 
 
 @pytest.mark.slow
+def test_the_step_of_a_request_over_several_gpus_is_its_last_token_as_on_one(tmp_path: Path) -> None:
+    """And not the mean over prompt and tokens, which is longer than a token on one GPU."""
+    said = _fit(tmp_path, "llama-1b-decode", "--on", "4x-a10", "--no-figures")
+    found = json.loads((tmp_path / "fit" / "fit.json").read_text())
+    (layout,) = found["ranks"][0]["layouts"]
+    assert layout["of"] == "step" and "a step, estimated" in said and "a step takes an estimated" in said
+    assert layout["low_ns"] <= layout["batch_ns"] < found["machines"][0]["ways"][0]["step_ns"]
+
+
+@pytest.mark.slow
 @pytest.mark.agreement
 @pytest.mark.parametrize(("on", "options"), [
     ("4x-a10", ()), ("4 x a10", ("--allocator", "expandable_segments:True", "--context", "15 GiB")),

@@ -220,6 +220,12 @@ def _syntax(document: Document, error: yaml.MarkedYAMLError) -> Problem:
     if "\\t" in said or "\t" in line[: at.col]:
         return document._at(at, "a tab stands where YAML wants spaces", "indent with spaces")
     hint = "put the text in quotes when it contains ': '" if "mapping values" in said else ""
+    opened = error.context_mark
+    if "unexpected end" in said and opened:
+        at = Mark(opened.line + 1, opened.column + 1, 1)
+        said, hint = "what begins here does not end", "close the quotation marks"
+    elif opened and "while parsing a flow" in str(error.context):
+        hint = f"close the bracket that is open since line {opened.line + 1}"
     return document._at(at, said, hint)
 
 

@@ -62,7 +62,7 @@ def verb(
     from gpusim.cli.verbs.record import pairs
     from gpusim.studies.advice import inputs, report, study
 
-    where, asked = _where(on), _asked(on, beside, tries, prices, context, use)
+    where, asked = _where(on, program[0]), _asked(on, beside, tries, prices, context, use)
     script = program[0].endswith(".py")
     words = program if script else program[:1]
     options = {} if script else pairs(program[1:])
@@ -80,7 +80,7 @@ def verb(
     typer.echo(f"{report.text(advice)}\n\n{folder}: advice.json")
 
 
-def _where(on: str | None) -> Where | None:
+def _where(on: str | None, program: str) -> Where | None:
     from gpusim.base.yaml.find import find
     from gpusim.base.yaml.values import machine as named
     from gpusim.cli.words import machine
@@ -89,9 +89,23 @@ def _where(on: str | None) -> Where | None:
 
     if on is None:
         return None
-    _, one = words.counted(on)
+    hosts, one = words.counted(on)
+    _refuse_whole_machine(on, hosts, one, program)
     profile = machine(one, "gpusim advise")
     return Where(profile, find("profile", named(one)[0]), one)
+
+
+def _refuse_whole_machine(on: str, hosts: int, one: str, program: str) -> None:
+    from gpusim.machine.topology import build
+
+    if one not in build.names():
+        return
+    machine = build.load(one)
+    several = f"'{hosts * len(machine.gpus)} x {machine.profile(machine.gpus[0]).name}'"
+    raise GpusimError(
+        f"gpusim advise simulates one GPU, and of several of them one rank; '{on}' is a whole machine",
+        hint=f"write --on {several}, or ask `gpusim fit {program} --on '{on}'`, which simulates all ranks on its links",
+    )
 
 
 def _asked(

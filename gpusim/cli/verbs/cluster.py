@@ -86,7 +86,8 @@ _COLUMNS = {
 
 def _show(found: ClusterAnswer) -> None:
     study = found.study
-    typer.echo(f"{len(study.jobs):,} jobs on {study.spec.gpus}" + (f", goal: {found.goal}" if found.goal else ""))
+    jobs = "1 job" if len(study.jobs) == 1 else f"{len(study.jobs):,} jobs"
+    typer.echo(f"{jobs} on {study.spec.gpus}" + (f", goal: {found.goal}" if found.goal else ""))
     rows = _rows(found)
     emit(rows, columns=list(dict.fromkeys(name for row in rows for name in row)))
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def verb(
     gpu: Annotated[str, typer.Argument(help="A profile: a100-sxm4-80gb.")],
-    cut: Annotated[str, typer.Argument(help="Slices with a plus between them: 3g.40gb + 4g.40gb.")] = "",
+    cut: Annotated[str, typer.Argument(help="Slices with a plus between them: 3g.40gb + 4g.40gb; 7 x 1g.10gb.")] = "",
     *,
     before: Annotated[str, typer.Option("--from", help="The slices that are there now.")] = "",
     busy: Annotated[str, typer.Option(help="Numbers of those on which programs run, from 0 on: 0,2.")] = "",
@@ -49,6 +49,6 @@ def _sentence(found: Recut) -> str:
     steps = f"slices that go: {found.gone}, that are made: {found.made}"
     if found.basis == "given":
         return f"{steps}; {found.ns / 1e9:g} s in all, while slices that stay run on"
-    span = f"{found.ns / 1e9:.2g} s ({found.low / 1e9:.2g} to {found.high / 1e9:.2g})"
+    span = f"{found.ns / 1e9:.3g} s" + (f" ({found.low / 1e9:.3g} to {found.high / 1e9:.3g})" if found.low < found.high else "")
     where = "as measured on an A100" if found.basis == "measured" else "estimated: measured on an A100"
     return f"{steps}; {span} in all, {where}, while slices that stay run on"

@@ -113,7 +113,10 @@ def _save(found: ServingAnswer, out: Path, log: bool) -> list[Path]:
     if log:
         from gpusim.show.page.service import write_service_page
 
-        tables = {"": _latencies(found.metrics()), **({"Replicas": kinds} if (kinds := _kinds(found)) else {})}
+        tables = {
+            "": _latencies(found.metrics()), **({"Replicas": kinds} if (kinds := _kinds(found)) else {}),
+            **({"Tiers, in chunks": _tiers(found)} if found.tiers else {}),
+        }  # fmt: skip
         written.append(write_service_page(found, _sentence(found, found.metrics()), tables, out))
     return written
 
@@ -217,6 +220,11 @@ def _latencies(numbers: dict[str, float]) -> list[dict[str, str]]:
 
 def _kinds(found: ServingAnswer) -> list[dict[str, str]]:
     return [{name: _short(value) for name, value in row.items()} for row in found.kinds()]
+
+
+def _tiers(found: ServingAnswer) -> list[dict[str, str]]:
+    names = ("tier", "chunks", "peak", "stored", "loaded", "evicted")
+    return [{name: _short(tier[name]) for name in names} for tier in found.tiers]
 
 
 def _short(value: str | float) -> str:

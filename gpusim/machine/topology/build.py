@@ -90,26 +90,31 @@ def loads(text: str, file: str = "<text>") -> Topology:
 def of_profile(profile: Profile, count: int = 1) -> Topology:
     """The machine of one GPU that a profile is; so many of them are an assumption: each has its own link to one socket.
 
-    Cards for workstations reach each other through the host alone, others past its root.  Raises GpusimError for none.
+    Those whose profile has NVLinks are on an NVSwitch.  Cards for workstations reach each other through the host alone, others
+    past its root.  Raises GpusimError for none.
     """
     if not 1 <= count <= MOST_OF_PROFILE:
         raise GpusimError(f"{count} GPUs on one host", hint=f"from 1 to {MOST_OF_PROFILE}")
     gpus, reach = [f"gpu{i}" for i in range(count)], "none" if profile.name.startswith(("rtx", "gtx", "titan")) else "socket"
     wiring = "one GPU" if count == 1 else "assumed"
-    pairs = [f"{gpu} - socket0" for gpu in gpus]
+    wires = {"link": WireSpec(kind="pcie", between=tuple(f"{gpu} - socket0" for gpu in gpus))}
+    switch = {"nvswitch": NodeSpec(kind="nvswitch")} if count > 1 and profile.peer is not None else {}
+    if switch:
+        wires["nvlink"] = WireSpec(kind="nvlink", between=tuple(f"{gpu} - nvswitch" for gpu in gpus))
+    nodes = {**dict.fromkeys(gpus, NodeSpec(kind="gpu", profile=profile.name)), "socket0": NodeSpec(kind="socket"), **switch}
     said: dict[str, Any] = {
         "name": profile.name if count == 1 else f"{count} x {profile.name}", "summary": profile.summary, "sources": {},
         "wiring": wiring, "cpu": "intel",
-        "nodes": dict.fromkeys(gpus, NodeSpec(kind="gpu", profile=profile.name)) | {"socket0": NodeSpec(kind="socket")},
-        "wires": {"link": WireSpec(kind="pcie", between=tuple(pairs))},
+        "nodes": nodes, "wires": wires,
         "peers": {"pcie": reach if count > 1 else "none", "source": wiring},
     }  # fmt: skip
     draft = Draft({gpu: TopologyNode(gpu, "gpu", profile) for gpu in gpus} | {
         "socket0": TopologyNode("socket0", "socket", None, int(profile.host.capacity.value), profile.host.bandwidth.value),
-    })  # fmt: skip
-    for text in pairs:
-        for pair in words.pairs(text):
-            _wire(draft, said["wires"]["link"], pair)
+    } | {name: TopologyNode(name, "nvswitch", None) for name in switch})  # fmt: skip
+    for wire in wires.values():
+        for text in wire.between:
+            for pair in words.pairs(text):
+                _wire(draft, wire, pair)
     return Topology(said["name"], MachineFile(**said), draft.nodes, draft.links)
 
 
@@ -123,7 +128,7 @@ def cluster(one: Topology, count: int, network: str = "") -> Topology:
 
 def _copies(one: Topology, count: int) -> list[Topology]:
     if count < 1:
-        raise GpusimError(f"a cluster of {count} machines has none")
+        raise GpusimError(f"a cluster of {count} machines has no GPU", hint=f"write {one.name}, or 2 x {one.name}")
     if count * len(one.nodes) > MOST_NODES:
         raise GpusimError(f"{count} x {one.name} has more than {MOST_NODES} nodes")
     return [one] * count

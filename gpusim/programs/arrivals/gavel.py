@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.base.errors import GpusimError
+from gpusim.base.files import open_text
 from gpusim.policies.clusters import ArrivingJob, JobRates
 
 Pair = tuple[str, str, str, int]
@@ -26,9 +27,10 @@ _TYPE = re.compile(r"\('(.*)', (\d+)\)")
 def read_trace(path: Path) -> list[ArrivingJob]:
     """The jobs in the order of the file.  Raises GpusimError with file:line."""
     found: list[ArrivingJob] = []
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
-        if line.strip():
-            found.append(_job(line.split("\t"), f"{path}:{number}", len(found)))
+    with open_text(path) as file:
+        for number, line in enumerate(file.read().splitlines(), 1):
+            if line.strip():
+                found.append(_job(line.split("\t"), f"{path}:{number}", len(found)))
     return found
 
 

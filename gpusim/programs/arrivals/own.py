@@ -20,6 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from gpusim.base.errors import GpusimError, suggest
+from gpusim.base.files import open_text
 from gpusim.policies.clusters import ArrivingJob
 
 GIB = 2.0**30
@@ -35,12 +36,14 @@ _REQUESTS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 def read_table(path: Path) -> list[ArrivingJob]:
     """The jobs in the order of the file; of pods, in the order of arrival.  Raises GpusimError with file:line."""
     found: list[ArrivingJob] = []
-    with path.open(newline="", encoding="utf-8") as file:
+    with open_text(path) as file:
         rows = csv.DictReader(file)
         columns = tuple(rows.fieldnames or ())
         read = _reader(columns, path)
         for row in rows:
             where = f"{path}:{rows.line_num}"
+            if None in row or None in row.values():
+                raise GpusimError(f"this row has not as many values as there are columns ({len(columns)})", where)
             try:
                 job = read(row, len(found), where)
             except (ValueError, TypeError):
@@ -116,7 +119,7 @@ def _pod(row: Mapping[str, str], number: int, where: str) -> ArrivingJob | None:
 
 def read_times(path: Path) -> list[float]:
     """When something arrives, in s from the first: requests of Azure, or jobs.  Raises GpusimError with file:line."""
-    with path.open(newline="", encoding="utf-8") as file:
+    with open_text(path) as file:
         rows = csv.reader(file)
         if tuple(next(rows, ())) != _REQUESTS:
             return [job.arrival for job in read_table(path)]

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from gpusim.base.errors import GpusimError, nearest
+from gpusim.base.files import open_text
 from gpusim.machine import catalogue
 from gpusim.policies.clusters import ArrivingJob, ClusterNode, ClusterSpec
 from gpusim.programs.arrivals import drawn, gavel, own
@@ -61,7 +62,7 @@ def _table(path: Path) -> ClusterSpec:
     if not path.is_file():
         raise GpusimError(f"there is no table of nodes '{path}'")
     nodes = []
-    with path.open(newline="", encoding="utf-8") as file:
+    with open_text(path) as file:
         rows = csv.DictReader(file)
         if tuple(rows.fieldnames or ()) != _NODES:
             raise GpusimError(f"a table of nodes has the columns {', '.join(_NODES)}", f"{path}:1")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.base.errors import GpusimError, TraceError, suggest
+from gpusim.base.files import open_text
 from gpusim.base.units import TIME, parse_time, write
 
 NO_STRAGGLERS = "none"
@@ -98,7 +99,7 @@ def read_clocks(path: Path) -> dict[str, Pace]:
 
     Raises TraceError, with file and line, for what is no such row.
     """
-    with path.open(newline="", encoding="utf-8") as file:
+    with open_text(path) as file:
         rows = [(number, [cell.strip() for cell in row]) for number, row in enumerate(csv.reader(file), 1) if any(row)]
     if not rows:
         raise TraceError("the file of clock rates is empty", str(path))

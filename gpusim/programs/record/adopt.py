@@ -58,7 +58,8 @@ class Adopted:
                 fake = self.fake_mode.from_tensor(plain, static_shapes=True)
             self._fakes[tensor] = fake
             if tensor.is_leaf and tensor.requires_grad:
-                self._gradients.append((weakref.ref(tensor), tensor.grad))
+                had = tensor.grad is not None and not _made_here(tensor.grad)  # of masters it may be of this recording
+                self._gradients.append((weakref.ref(tensor), tensor.grad if had else None))
                 category = category or "param"
         if self._storages.find(fake) is None:
             older = bool(category) or self.first

@@ -29,6 +29,11 @@ class EnoughSteps(BaseException):
     """The steps that were asked for are recorded; nothing of the program but its end may catch it."""
 
 
+def _outside(operator: str) -> bool:
+    """Whether it begins no forward pass: a scaler's, or the detaching of a parameter, of which a master is made."""
+    return "_amp_" in operator or "aten.detach" in operator
+
+
 class Phases:
     """Keeps the phase on the tape up to date."""
 
@@ -80,7 +85,7 @@ class Phases:
             return
         if torch._C._current_autograd_node() is not None:  # a backward pass that was started in another way
             self.enter("bwd")
-        elif torch.is_grad_enabled() and any(t.requires_grad for t in inputs) and "_amp_" not in str(func):
+        elif torch.is_grad_enabled() and any(t.requires_grad for t in inputs) and not _outside(str(func)):
             self.enter("fwd")
 
     def batch_arrives(self) -> None:
@@ -180,7 +185,7 @@ class Phases:
                 self.enter("opt")
 
     def _in_zero(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.optimized:
+        if self.optimized and not self._stepping:  # an optimizer over fp32 masters clears their gradients in its step
             self.enter("zero")
         return original(*args, **kwargs)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import zlib
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -27,8 +28,11 @@ def requests_of(word: str, count: int | None = None) -> RequestTable:
         return made
     check_word(word)
     path = file_of(word)
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        found = read_requests(cast(BinaryIO, file), str(path), wanted=count)
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            found = read_requests(cast(BinaryIO, file), str(path), wanted=count)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise TraceError(f"is cut short, or no gzip file: {error}", str(path)) from None
     if not len(found.arrival):
         raise TraceError("there is no request", str(path))
     return table(found)

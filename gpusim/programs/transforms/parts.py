@@ -8,6 +8,7 @@ from gpusim.programs.transforms.tensor_parallel import PART, follow, touched
 from gpusim.trace.edit import Edit, Mask
 from gpusim.trace.roles import BACKWARD, FORWARD, GRADIENT, PARAMETER, STEP, lives, phase_kinds, roles
 from gpusim.trace.trace import I64, Trace
+from gpusim.trace.training import masters
 
 
 def drop_part(edit: Edit, kinds: I64, elsewhere: Mask) -> Mask:
@@ -29,7 +30,7 @@ def drop_part(edit: Edit, kinds: I64, elsewhere: Mask) -> Mask:
     none = np.zeros(trace.ops, bool)
     follow(
         none, none.astype(np.int8), kinds == STEP, trace.read_start, trace.read_id, trace.write_start, trace.write_id,
-        role == GRADIENT, known, flag, np.full(trace.tensors, -1),
+        role == GRADIENT, known, flag, masters(trace),
     )  # fmt: skip
     edit.drop_tensors(flag > 0)
     left = np.where(flag > 0, 0, trace.size)

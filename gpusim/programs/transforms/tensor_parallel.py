@@ -17,6 +17,7 @@ from gpusim.trace.edit import Edit, Mask, begun, issued
 from gpusim.trace.model_blocks import blocks
 from gpusim.trace.roles import BACKWARD, GRADIENT, PARAMETER, STEP, phase_kinds, roles
 from gpusim.trace.trace import COLLECTIVE, I64, OP, Trace
+from gpusim.trace.training import masters
 
 # What a tensor is on one rank: all of it; a split weight, or derived from such alone; a part; a summand of what it should be.
 WHOLE, WEIGHT, PART, SUMMAND = range(4)
@@ -39,6 +40,7 @@ def tensor_parallel(trace: Trace, ranks: int = 8, sequence: bool = False) -> Tra
     flag = np.zeros(trace.tensors, np.uint8)
     origin = np.where(parameters(trace), np.arange(trace.tensors), -1)
     flag[_weights(trace, kinds, product, origin)] = WEIGHT
+    origin = np.where(origin < 0, masters(trace), origin)
     role = roles(trace)
     adds = _named(trace, lambda name: base(name).rstrip("_") == "add").astype(np.int8)
     found = follow(
@@ -124,13 +126,16 @@ def follow(
     adds       (O,) ANYTHING or SUMMANDS of additions
     gradient   (T,) gradients
     seen       (T,) tensors whose flags are known: at the start the parameters
-    origin     (T,) the parameter that a tensor is, or is a copy of; -1: none
+    origin     (T,) the parameter that a tensor is, or is a copy or a master of; -1: none
     """
     reduced = [(-1, -1)]
     for o in range(product.size):
         first, last = read_start[o], read_start[o + 1]
         out, end = write_start[o], write_start[o + 1]
         if step[o] and end > out:  # lists of tensors, one for each parameter, and perhaps a few numbers
+            for i in range(first, last):  # masters have their parameters' flags
+                if not seen[read_id[i]] and origin[read_id[i]] >= 0:
+                    seen[read_id[i]], flag[read_id[i]] = True, flag[origin[read_id[i]]]
             n = 0
             for i in range(first, last):
                 n += gradient[read_id[i]]

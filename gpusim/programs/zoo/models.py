@@ -172,11 +172,11 @@ ENTRIES = (
          "dense": 3, "query_rank": 1536, "vocabulary": 129280}, 163840,
     ),
     ModelEntry(
-        "gpt-oss-20b", "gpt_oss", 20_914_757_184, "GPT-OSS 20B: 24 layers with 32 experts, 4 for each token; sinks",
+        "gpt-oss-20b", "gpt_oss", 20_914_757_184, "GPT-OSS 20B: 24 layers, 32 experts, 4 a token; sinks; here in 16 bits",
         {"layers": 24, "experts": 32}, 131072,
     ),
     ModelEntry(
-        "gpt-oss-120b", "gpt_oss", 116_829_156_672, "GPT-OSS 120B: 36 layers with 128 experts, 4 for each token; sinks",
+        "gpt-oss-120b", "gpt_oss", 116_829_156_672, "GPT-OSS 120B: 36 layers, 128 experts, 4 a token; sinks; here in 16 bits",
         {"layers": 36, "experts": 128}, 131072,
     ),
     _t5("t5-small", 60_506_624, 6, 512, 2048, 8),

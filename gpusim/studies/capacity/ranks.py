@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from gpusim.base.errors import GpusimError
@@ -24,13 +24,14 @@ from gpusim.programs.transforms import NONE, around_ranks
 from gpusim.programs.transforms.registry import steps
 from gpusim.studies.capacity.remedies import FitRemedy
 from gpusim.studies.capacity.settings import USUAL, AllocatorSettings
-from gpusim.studies.capacity.times import step_bar, times_on
+from gpusim.studies.capacity.times import StepBar, last_iteration, step_bar, times_on
 from gpusim.trace.iterations import iterations
 from gpusim.trace.roles import STEP, phase_kinds
 from gpusim.trace.trace import Trace
 
 TRIED = (NONE, "checkpointing")
 """Transforms of a program that trains; the next where it does not fit after the one before."""
+BATCH, LAST_STEP = "batch", "step"
 MICROBATCHES = 4  # for each stage of a pipeline
 Layouts = tuple[str, tuple[str, ...]]
 """A layout, and the transforms beside it of which the first is taken with which the program fits."""
@@ -46,6 +47,7 @@ class LayoutAnswer:
     chain     transforms beside it
     reserved  most bytes that the allocator of a rank held, and `rank` which; None where it does not fit
     batch_ns  time for each batch of the recording, all ranks together; `low_ns` and `high_ns`: its interval
+    of        what took that time: a batch, or of a program that does not train its last step, as on one GPU
     why       it does not fit
     """
 
@@ -56,6 +58,7 @@ class LayoutAnswer:
     batch_ns: int = 0
     low_ns: int = 0
     high_ns: int = 0
+    of: str = BATCH
     why: str = ""
 
     @property
@@ -92,6 +95,10 @@ class RanksAnswer:
         return next((one for one in self.layouts if one.fits), None)
 
 
+def _trains(trace: Trace) -> bool:
+    return bool((phase_kinds(trace) == STEP).any())
+
+
 def machine_with(profile: Profile, gpus: int) -> Topology | None:
     """The machine of the catalogue with so many of this GPU: of those with the fewest GPUs the one with the fastest links.
 
@@ -116,7 +123,7 @@ def default_layouts(trace: Trace, machine: Topology, gpus: int) -> list[str]:
     """What is tried for a program that trains, or for one that does not.  Tensor parallelism stays within a host."""
     hosts = len({machine.host[gpu] for gpu in machine.gpus[:gpus]})
     each = gpus // hosts
-    if not (phase_kinds(trace) == STEP).any():
+    if not _trains(trace):
         return [f"tensor={each}"]
     whole = RankLayout(pipeline=gpus, microbatches=MICROBATCHES * gpus)
     split = RankLayout(tensor=each, pipeline=hosts, microbatches=MICROBATCHES * hosts)
@@ -125,7 +132,7 @@ def default_layouts(trace: Trace, machine: Topology, gpus: int) -> list[str]:
 
 def default(trace: Trace, machine: Topology, gpus: int) -> list[Layouts]:
     """Each layout by itself, then after what makes a program that trains smaller."""
-    trains = (phase_kinds(trace) == STEP).any()
+    trains = _trains(trace)
     return [(layout, TRIED if trains else TRIED[:1]) for layout in default_layouts(trace, machine, gpus)]
 
 
@@ -174,7 +181,8 @@ def on_ranks(
         _tried(trace, collectives, layout, chains, settings, own)
         for layout, chains in tried or default(trace, machine, gpus)
     ]
-    done = sorted(found, key=lambda one: (not one.fits, one.batch_ns))
+    of = BATCH if _trains(trace) else LAST_STEP
+    done = sorted((replace(one, of=of) for one in found), key=lambda one: (not one.fits, one.batch_ns))
     return RanksAnswer(machine.name, profile.name, settings.room(profile), tuple(done))
 
 
@@ -206,16 +214,23 @@ def _simulated(
     )
     if ran.largest > room:
         return LayoutAnswer(layout, chain, why=f"{show_bytes(ran.largest)} are alive at once on a rank")
+    trains = _trains(trace)
     done = simulated_ranks(
         program, collectives, layout, PACKED, own, slower={}, memory=lambda _: room, host_memory=_all, share=_SHARE,
-        after=after, place=settings.place, evict=NONE,
+        after=after, place=settings.place, evict=NONE, log=not trains,
     )  # fmt: skip
     if not done.finished:
         failure = done.failure or {}
         return LayoutAnswer(layout, chain, why=f"rank {failure.get('rank', 0)}: {failure.get('advice', done.outcome)}")
     held = [int(rank.metrics["reserved_peak_bytes"]) for rank in done.ranks]
-    low, high = _interval(ran, int(done.metrics["makespan_ns"]))
-    return LayoutAnswer(layout, chain, max(held), held.index(max(held)), int(done.metrics["batch_ns"]), low, high)
+    kept = LayoutAnswer(layout, chain, max(held), held.index(max(held)))
+    if trains:
+        low, high = _interval(ran, int(done.metrics["makespan_ns"]))
+        return replace(kept, batch_ns=int(done.metrics["batch_ns"]), low_ns=low, high_ns=high)
+    each = zip(done.ranks, ran.programs, strict=True)
+    last = max(last_iteration(rank, program.work.trace) for rank, program in each)
+    low, high = _bar(ran)[0].interval(last)
+    return replace(kept, batch_ns=last, low_ns=low, high_ns=high)
 
 
 @lru_cache(maxsize=4)
@@ -224,12 +239,17 @@ def _transformed(trace: Trace, chain: str, own: Registry) -> Trace:
 
 
 def _interval(ran: DividedProgram, makespan: int) -> tuple[int, int]:
-    """Of the time for a batch, by the kernels of the rank that has the most of them."""
-    most = max(ran.programs, key=lambda program: int(program.work.duration.sum()))
-    trace = most.work.trace
-    bar, turns = step_bar(trace, times_on(trace, most.profile), most.profile), int(iterations(trace).max(initial=0)) + 1
+    """Of the time for a batch."""
+    bar, turns = _bar(ran)
     low, high = bar.interval(makespan // turns)
     return round(low * turns / ran.batches), round(high * turns / ran.batches)
+
+
+def _bar(ran: DividedProgram) -> tuple[StepBar, int]:
+    """Of a step, by the kernels of the rank that has the most of them; and how many steps there are."""
+    most = max(ran.programs, key=lambda program: int(program.work.duration.sum()))
+    trace = most.work.trace
+    return step_bar(trace, times_on(trace, most.profile), most.profile), int(iterations(trace).max(initial=0)) + 1
 
 
 def _all(largest: int) -> None:

@@ -31,7 +31,7 @@ def _row(a: RanksAnswer, one: LayoutAnswer) -> dict[str, Any]:
         "with": "" if one.chain == NONE else one.chain,
         "fits": "yes" if one.fits else "no",
         "fullest rank": "" if one.reserved is None else f"{show_bytes(one.reserved)} of {show_bytes(a.room)}",
-        "a batch, estimated": _shown(one) if one.fits else "",
+        f"a {one.of}, estimated": _shown(one) if one.fits else "",
         "because": one.why,
     }
 
@@ -41,7 +41,7 @@ def _shown(one: LayoutAnswer) -> str:
 
 
 def sentences(found: Sequence[RanksAnswer]) -> list[str]:
-    """One for each machine: the fastest layout that fits, what its fullest rank holds, and what a batch takes."""
+    """One for each machine: the fastest layout that fits, what its fullest rank holds, and what a batch or a step takes."""
     return [_sentence(a) for a in found]
 
 
@@ -53,7 +53,7 @@ def _sentence(a: RanksAnswer) -> str:
     assert one.reserved is not None
     return (
         f"It fits {one.gpus} GPUs of {a.machine} as {one.layout}{beside}: rank {one.rank} is the fullest with "
-        f"{show_bytes(one.reserved)} of {show_bytes(a.room)}, and a batch takes an estimated {_shown(one)}."
+        f"{show_bytes(one.reserved)} of {show_bytes(a.room)}, and a {one.of} takes an estimated {_shown(one)}."
     )
 
 
@@ -102,7 +102,7 @@ def values(found: Sequence[RanksAnswer], program: str, settings: AllocatorSettin
 
 
 def ways(found: Sequence[RanksAnswer], profile: str, free_ns: int | None) -> list[dict[str, Any]]:
-    """Layouts that fit several of this GPU, beside what was tried on one; the step of such a way is a batch."""
+    """Layouts that fit several of this GPU, beside what was tried on one; where the program trains their step is a batch."""
     return [
         {
             "remedy": str(one), "gpus": one.gpus, "reserved_bytes": one.reserved, "step_ns": one.batch_ns,

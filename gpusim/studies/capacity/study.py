@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from gpusim.base.errors import GpusimError
 from gpusim.base.units import show_bytes
 from gpusim.engine.run.simulate import simulate
@@ -15,16 +13,14 @@ from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.policies.trials.allocator_replay import ENDLESS, replay
 from gpusim.policies.trials.allocator_requests import of_trace
 from gpusim.programs import transforms
-from gpusim.results.log import ISSUE, START
 from gpusim.results.result import Result
 from gpusim.studies.capacity.batches import Batches
 from gpusim.studies.capacity.need import Need, need
 from gpusim.studies.capacity.ranks import RanksAnswer
 from gpusim.studies.capacity.remedies import AS_IT_IS, FitRemedy
 from gpusim.studies.capacity.settings import USUAL, AllocatorSettings
-from gpusim.studies.capacity.times import CERTAIN, NO_TABLES, StepBar, Tables, refused, step_bar, times_on
-from gpusim.trace.iterations import iterations
-from gpusim.trace.trace import I64, OP, Trace
+from gpusim.studies.capacity.times import CERTAIN, NO_TABLES, StepBar, Tables, last_iteration, refused, step_bar, times_on
+from gpusim.trace.trace import I64, Trace
 
 
 @dataclass(frozen=True)
@@ -209,20 +205,3 @@ def _simulated(
         n.trace, profile, capacity_bytes=capacity, place=settings.place, evict=evict, prefetch=prefetch, log=True,
         durations=durations,
     )  # fmt: skip
-
-
-def last_iteration(result: Result, trace: Trace) -> int:
-    """ns on the device from the first operator of the last iteration to the end; all of it where there is one.
-
-    The result must have its event log: the host issues operators long before they run.
-    """
-    makespan, log = int(result.metrics["makespan_ns"]), result.log
-    of_ops = iterations(trace)[trace.kind == OP]
-    if not len(of_ops) or log is None:
-        return makespan
-    first = int(np.argmax(of_ops == of_ops.max()))
-    activity = log["addr"][(log["kind"] == ISSUE) & (log["a"] == first)]
-    if not first or not len(activity):
-        return makespan
-    starts = log["t"][(log["kind"] == START) & (log["a"] == activity[0])]
-    return makespan - int(starts[0]) if len(starts) else makespan

@@ -15,6 +15,8 @@ from gpusim.machine.kernels.durations import OperatorTimes, durations
 from gpusim.machine.kernels.own_times import OwnTimes
 from gpusim.machine.product import profile_of
 from gpusim.machine.profile import Profile
+from gpusim.results.log import ISSUE, START
+from gpusim.results.result import Result
 from gpusim.trace.answers import answers, instead, lacking
 from gpusim.trace.iterations import iterations
 from gpusim.trace.recorded_times import recorded_factor, recorded_on
@@ -91,6 +93,23 @@ def step_bar(trace: Trace, times: OperatorTimes, profile: Profile) -> StepBar:
     most = bars.decides(found)
     kernel_ns, host = sum(bar.ns for bar in found), host_time(trace, profile)
     return StepBar(kernel_ns, *bars.interval(found), most.what if most else "", int(last.sum()), host, profile.launch.gap.value)
+
+
+def last_iteration(result: Result, trace: Trace) -> int:
+    """ns on the device from the first operator of the last iteration to the end; all of it where there is one.
+
+    The result must have its event log: the host issues operators long before they run.
+    """
+    makespan, log = int(result.metrics["makespan_ns"]), result.log
+    of_ops = iterations(trace)[trace.kind == OP]
+    if not len(of_ops) or log is None:
+        return makespan
+    first = int(np.argmax(of_ops == of_ops.max()))
+    activity = log["addr"][(log["kind"] == ISSUE) & (log["a"] == first)]
+    if not first or not len(activity):
+        return makespan
+    starts = log["t"][(log["kind"] == START) & (log["a"] == activity[0])]
+    return makespan - int(starts[0]) if len(starts) else makespan
 
 
 def refused(trace: Trace) -> str:

@@ -236,14 +236,19 @@ def _slots(spec: ExpertSpec, model: ExpertModel, profile: Profile, left: float) 
         return fit, False
     if match := _SLOTS.fullmatch(word):
         slots, apart = int(match[1]), bool(match[2])
+        too_many = slots > (model.experts if apart else most)
     elif match := _SHARE.fullmatch(word):
         slots, apart = int(float(match[1]) / 100 * most), False
+        too_many = slots > most
     else:
         try:
-            slots, apart = int(parse(word, BYTES) // model.expert_bytes), False
+            slots, apart = min(int(parse(word, BYTES) // model.expert_bytes), most), False
+            too_many = False  # bytes are room, which may be more than all experts take
         except GpusimError:
             raise GpusimError(f"'{word}' is no room for experts", hint="fit, 64, 4 a layer, 25 %, 12 GiB") from None
-    slots = min(slots, model.experts if apart else most)
+    if too_many:
+        has = f"{model.experts} experts in each of its {model.sparse} layers that have any, {most} in all"
+        raise GpusimError(f"cache: {word} is more than {spec.model} has: {has}", hint="fit, or as many as there are")
     if slots * (model.sparse if apart else 1) > fit:
         said = f"{slots * (model.sparse if apart else 1)} experts of {show_bytes(model.expert_bytes)}"
         raise GpusimError(f"{said} do not fit {profile.name} beside the rest", hint=f"there is room for {fit}: --cache fit")

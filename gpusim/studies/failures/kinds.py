@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from gpusim.base.calls import closed, listed, split
 from gpusim.base.errors import GpusimError, UnitError, suggest
+from gpusim.base.files import open_text
 from gpusim.base.units import BYTES, TIME, parse
 from gpusim.base.yaml import document
 from gpusim.engine.failures.run import FailureKind, ToldFailure
@@ -183,7 +184,7 @@ def _published(run: dict[str, Any], where: FailureContext) -> Iterator[FailureKi
 def _log(path: Path) -> Iterator[ToldFailure]:
     if not path.is_file():
         raise GpusimError(f"there is no log of failures '{path}'")
-    with path.open(newline="", encoding="utf-8") as file:
+    with open_text(path) as file:
         rows = csv.reader(file)
         if next(rows, None) != ["seconds", "kind", "node"]:
             raise GpusimError("a log of failures begins with seconds,kind,node", f"{path}:1")

@@ -205,7 +205,7 @@ def state_bytes(word: str) -> int:
     try:
         found = int(parse(word, BYTES))
     except UnitError:
-        hint = suggest(word, models) or "1.1 TB"
+        hint = (suggest(word, models) if word[:1].isalpha() else "") or "1.1 TB"
         raise GpusimError(f"'{word}' is neither a size nor a model of the zoo", hint=hint) from None
     if found < 1:
         raise GpusimError("a state of no bytes needs no checkpoint")

@@ -211,9 +211,10 @@ def limited_by(service: PreparedService, served: Served, times: dict[str, int]) 
     # A mixed scheduler preempts tokens for prompts, whatever room there is.
     short = summary["preemptions"] and not service.spec.engine.startswith(POOLED)
     if short or (summary["kv_peak_share"] >= FULL and waiting >= 1):
+        often = "once" if summary["preemptions"] == 1 else f"{summary['preemptions']:.0f} times"
         return (
             f"memory for keys and values: at the fullest {summary['kv_peak_share']:.0%} of the blocks are in use, "
-            f"{summary['preemptions']:.0f} requests were preempted"
+            f"requests were preempted {often}"
         )
     queued, copied = (summary[f"{name}_mean_ns"] / summary["latency_mean_ns"] for name in ("queued", "waited"))
     if copied > max(WAIT, queued):

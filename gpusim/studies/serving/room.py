@@ -44,9 +44,10 @@ def blocks_of(spec: ServiceSpec, profile: Profile, model: ServedModel, offload: 
         sizes += f", {show_bytes(slots)} of adapters" if slots else ""
         beside = "; `gpusim experts` keeps experts there, for batches of a fixed size" if model.experts else ""
         more = f"give the engine more of the memory (memory={MOST}), " if spec.memory < MOST else ""
+        smaller = "" if spec.weights == "fp8" else "take smaller weights (weights=fp8), "
         raise NoRoomError(
             f"{spec.model} leaves no room for keys and values on {profile.name}: {sizes} of {show_bytes(share)}",
-            hint=f"{more}split it over more GPUs than {spec.tensor}, take smaller weights (weights=fp8), or keep layers in "
+            hint=f"{more}split it over more GPUs than {spec.tensor}, {smaller}or keep layers in "
             f"host memory (offload=\"stream(layers={model.layers // 2})\"){beside}",
         )
     return blocks
