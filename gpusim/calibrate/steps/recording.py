@@ -40,7 +40,7 @@ class MeasuredStep:
     trace: str = ""
     """File in the folder; of resident steps."""
     issue_ns: float = 0.0
-    """Until the host has started all of a step, on a device that is idle: its own time where the device is the faster of the two."""
+    """Until the host has started all of a step on an idle device: its own time, where the device is the faster of the two."""
 
 
 def write(folder: Path, conditions: Mapping[str, Any], steps: Sequence[MeasuredStep]) -> None:
