@@ -35,8 +35,8 @@ def join(memory: Trace, seen: Sequence[Seen], durations: Mapping[int, int] | Non
     """The allocator's trace with the operators and phases among its events; durations in ns by position in `seen`.
 
     `memory` is an imported snapshot: what it holds before the first event was served before the first operator.  Its times are
-    those of a host that is watched, which takes many times as long.  They are shortened to `issue_ns`, what the host takes for the
-    same when nothing watches it; without that they are left out.
+    those of a host that is watched, which takes many times as long.  They are shortened to `issue_ns`, what the host takes for
+    the same when nothing watches it; without that they are left out.
     """
     events: list[tuple[int, Any, int]] = []  # kind, what, position in memory's events or in seen
     category = dict.fromkeys(range(memory.tensors), "unknown")
