@@ -21,7 +21,7 @@ T4 = "t4(link.h2d=6.3 GB/s, link.d2h=6.6 GB/s)"  # eight lanes, as in a cloud ma
 GTX_1080 = "gtx-1080-ti(gpu.sm_count=20, memory.capacity=8 GiB, memory.copy=280 GB/s)"
 RTX_2080_SUPER = "rtx-2080-ti(gpu.sm_count=48, memory.capacity=8 GiB)"
 A5000 = "rtx-a6000(gpu.sm_count=64, memory.capacity=24 GiB)"
-RTX_5090 = "rtx-5090(context=0.6 GiB)"  # 31.4 GiB usable
+RTX_5090 = "rtx-5090(memory.capacity=32 GiB, context=0.6 GiB)"  # 31.4 GiB usable
 BEFORE_2023 = {"uvm_cpu_chunk_allocation_sizes": 4096}  # drivers that took host memory page by page
 
 

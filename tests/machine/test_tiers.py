@@ -87,7 +87,7 @@ def test_what_does_the_way_through_the_host_add_to_a_disks(h100):
 
 def test_do_gpus_meet_over_their_own_links_or_over_the_hosts(h100):
     (near,) = parse("peer", h100)
-    assert (near.capacity, near.read, near.queue) == (80 * GIB - 300_000_000, 376.27, "peer")
+    assert (near.capacity, near.read, near.queue) == (round(79.11 * GIB) - 300_000_000, 376.27, "peer")
     assert (near.way_in, near.way_out) == ((TierLink("peer_in", 376.27),), (TierLink("peer_out", 376.27),))
     t4 = catalogue.load("t4")
     (far,) = parse("peer", t4)
@@ -124,7 +124,7 @@ def test_has_a_machine_with_one_memory_no_tier_below_it_by_default():
         ("host(direct=1)", "tier 'host' has no parameter 'direct'"),
         ("host(capacity=2 TiB)", "a tier 'host' of 2 TiB is more than the 1 TiB of host memory of h100-sxm-80gb"),
         ("host(capacity=600 GiB) > host(numa=remote, capacity=600 GiB)", "the host tiers together are more than the 1 TiB"),
-        ("peer(capacity=100 GiB)", "is more than the 79.7 GiB of memory that another GPU has"),
+        ("peer(capacity=100 GiB)", "is more than the 78.8 GiB of memory that another GPU has"),
         ("host(capacity=8)", "'8' has no unit"),
         ("host(numa=far)", r"'far' is none of local, remote, interleave, first_touch"),
         ("host(numa=remot)", r"parameter 'numa' of tier 'host': .*did you mean 'remote'"),

@@ -62,16 +62,16 @@ def test_larger_tiers_find_more_and_answer_sooner() -> None:
 @pytest.mark.slow
 def test_half_of_the_memory_costs_nothing_until_the_load_fills_it() -> None:
     found = by("shared_memory", "engine", "memory", "rate")
-    dynamic = "dynamic_batching(preferred_batch_size='4,8', max_queue_delay_us=100000)"
+    dynamic = "dynamic_batching(preferred_batch_size='4,6', max_queue_delay_us=100000)"
 
     def worse(engine: str, rate: float, which: str = "TTFT p50 [ms]") -> float:
         return float(found[engine, 0.45, rate][which] / found[engine, 0.9, rate][which])
 
-    assert worse(dynamic, 0.5) < 1.1 < 3 < worse(dynamic, 1.5)
+    assert worse(dynamic, 0.5) < 1.15 < 6 < worse(dynamic, 1.5)
     assert worse("static", 1.5) == pytest.approx(worse(dynamic, 1.5), rel=0.05)
-    assert worse("vllm@0.33", 1.5) == 1 < 1.1 < worse("vllm@0.33", 3) < 1.3
-    assert worse(dynamic, 0.5, "TTFT p99 [ms]") < 1.1 < 4 < worse(dynamic, 1.5, "TTFT p99 [ms]")
-    assert worse("vllm@0.33", 1.5, "TTFT p99 [ms]") == 1 < 10 < worse("vllm@0.33", 3, "TTFT p99 [ms]")
+    assert worse("vllm@0.33", 1.5) == 1 < 7 < worse("vllm@0.33", 3) < 8
+    assert worse(dynamic, 0.5, "TTFT p99 [ms]") < 1.15 < 7 < worse(dynamic, 1.5, "TTFT p99 [ms]")
+    assert worse("vllm@0.33", 1.5, "TTFT p99 [ms]") == 1 < 25 < worse("vllm@0.33", 3, "TTFT p99 [ms]")
 
 
 @pytest.mark.slow
@@ -98,7 +98,7 @@ def test_in_a_burst_tiers_help_and_a_second_model_costs_more_than_its_half() -> 
     for tiers in ("", "host(48 GiB)"):
         assert first["vllm@0.33", tiers, company] > 2 * first["vllm@0.33", tiers, ""]
     assert first["vllm@0.33", "host(48 GiB)", ""] < first["vllm@0.33", "", ""] / 5
-    assert 0.9 < first[dynamic, "", ""] / first["static", "", ""] < 1.0
+    assert 0.9 < first[dynamic, "", ""] / first["static", "", ""] < 1.1
     assert first[dynamic, "", company] > 2 * first[dynamic, "", ""]
     others = [row["beside TTFT p99 [ms]"] for row in found.values() if "beside TTFT p99 [ms]" in row]
     assert max(others) < 1.05 * min(others)
