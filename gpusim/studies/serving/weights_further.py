@@ -14,6 +14,7 @@ from typing import NamedTuple
 from gpusim.base.errors import GpusimError
 from gpusim.programs.serving.requests import requests_of
 from gpusim.studies.serving.setup import PreparedService, ServiceSpec, prepare
+from gpusim.studies.serving.weights_published import MEMORY
 
 DATA = Path(__file__).parent / "data" / "weights_further.csv"
 
@@ -56,7 +57,7 @@ def simulated(row: FurtherThroughput) -> float | str:
 def _simulated(row: FurtherThroughput) -> float:
     service = prepare(ServiceSpec(
         model=row.model, machine=row.machine, engine="static", max_seqs=row.requests, max_len=row.prompt + row.output,
-        offload=row.offload, max_tokens=row.requests * row.prompt,
+        offload=row.offload, max_tokens=row.requests * row.prompt, memory=MEMORY,
     ))  # fmt: skip
     if row.phase == "all":
         return row.requests * row.output / _ns(service, row, row.output) * 1e9

@@ -17,6 +17,7 @@ from gpusim.studies.serving.setup import ServiceSpec, prepare
 
 DATA = Path(__file__).parent / "data" / "weights_published.csv"
 MACHINE = "t4(host.capacity=208 GiB, nvme.capacity=1.5 TB)"
+MEMORY = 1.0  # of the card: these systems take what there is, and no share as vLLM does
 PROMPT, OUTPUT = 512, 32
 
 
@@ -53,7 +54,7 @@ def simulated(row: PublishedThroughput) -> float:
     offload = "" if row.offload == "none" else row.offload
     service = prepare(ServiceSpec(
         model=row.model, machine=MACHINE, engine="static", max_seqs=row.requests, max_len=PROMPT + OUTPUT, offload=offload,
-        max_tokens=row.requests * PROMPT,
+        max_tokens=row.requests * PROMPT, memory=MEMORY,
     ))  # fmt: skip
     run = service.start(requests_of(f"drawn(prompt={PROMPT}, output={OUTPUT}, requests={row.requests}, spread=0)"))
     run.advance()
