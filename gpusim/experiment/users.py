@@ -90,7 +90,7 @@ def ready(own: Registry, kind: str, spec: Any) -> Any:
 
 
 def of_folder(folder: Path) -> tuple[Path, ...]:
-    """Files of policies that the runs of a results folder named, with the same content, in the folder above or the current one."""
+    """Files of policies that the runs of a folder named, with the same content, in the folder above it or the current one."""
     known = (manifest.read(folder) or {}).get("inputs", {})
     found = []
     for name in [name.removeprefix(USED) for name in known if name.startswith(USED)]:

@@ -40,7 +40,7 @@ class ProgramMemory:
 
 @dataclass(frozen=True)
 class TurnAsked:
-    """What is asked at a time: programs that have not ended, by number; which have something to run; whose turn it is, or -1."""
+    """What is asked at `now`: programs that have not ended, by number; which have something to run; whose turn it is, or -1."""
 
     now: int
     capacity: int

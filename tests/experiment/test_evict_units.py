@@ -18,7 +18,7 @@ policies: {%s}
 @pytest.mark.parametrize(
     ("policies", "words"),
     [
-        ("evict: [lru, by_turn]", "4:24: policies.evict[1]: evict policy 'by_turn' reads 'turns', which tensors do not have"),
+        ("evict: [lru, by_turn]", "4:25: policies.evict[1]: evict policy 'by_turn' reads 'turns', which tensors do not have"),
         ("prefetch: [forest]", "4:23: policies.prefetch[0]: prefetch policy 'forest' decides about the pages of a fault"),
     ],
 )
