@@ -9,8 +9,9 @@ MPS.  Kernels of all programs run at once.  A cap bounds how many multiprocessor
 with the same ones, so that the programs of small caps have theirs together with those of large ones.  The kernels of a program
 lie evenly over its multiprocessors; where those of several want more of one than there is, they share it max-min, and a better
 priority goes before.  A kernel whose whole grid is resident keeps what it has to its end; one in waves gives way to a better
-priority at once, as if its blocks were short, or at its end too, as if they were long (`yields`).  No vendor states this; it is
-the rule that gives back what was published (docs/tenants.md).
+priority at once, as if its blocks were short, or at its end too, as if they were long (`yields`).  Where all give way at their
+ends, programs of a priority come in order of arrival: the one whose oldest kernel came first has what that wants.  No vendor
+states this; both rules give back a part of what was published (docs/tenants.md).
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ class Switch:
 class Tenancy:
     """How several programs have one GPU, a tenant each in order.  Raises GpusimError for what the driver does not offer.
 
-    yields  waves: kernels that run in waves give way to better priorities at once; kernels: all do so at their ends
+    yields  waves: kernels that run in waves give way to better priorities at once, and share evenly with equal ones;
+            kernels: all give way at their ends, and come in order of arrival
     """
 
     way: str
@@ -125,7 +127,7 @@ KNOWN: dict[str, tuple[str, ...]] = {
     OVER_COMMIT: ("policy",),
 }  # fmt: skip
 FAULT = "fault"  # when the first of the programs beside has a fatal fault: of each way in which they share something
-YIELD = "yields"  # of MPS: when kernels give way to better priorities
+YIELD = "yields"  # of MPS: when kernels give way to others
 OTHERS = "others_"  # before a parameter: that of the programs beside
 
 

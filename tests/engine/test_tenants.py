@@ -146,6 +146,19 @@ def test_a_resident_kernel_keeps_its_multiprocessors_to_its_end() -> None:
     assert tenants(at_ends, comes, kernels(2000, 400)) == [[(1000, 2500)], [(0, 2000), (2000, 2900)]]
 
 
+def test_kernels_that_give_way_at_their_ends_come_in_order_of_arrival() -> None:
+    """All: 500 come at 1000 and wait for 2000; the first program's 400 come at 2000, behind them.  Half: 800 have half
+    until 2000, and all for the 300 that are left.  Three: the third waits for the second.
+    """
+    in_order, comes, both = Tenancy(MPS, (Tenant(), Tenant()), yields="kernels"), kernels(500, at=1000), kernels(2000, 400)
+    assert tenants(in_order, comes, both) == [[(1000, 2500)], [(0, 2000), (2000, 2900)]]
+    half = kernels(2000, launch="grid=54 resident=1")
+    assert tenants(in_order, kernels(800, at=1000), half) == [[(1000, 2300)], [(0, 2000)]]
+    assert capped((50, 100), kernels(800, at=1000), kernels(2000), tenancy=in_order) == [[(1000, 3600)], [(0, 2000)]]
+    three = Tenancy(MPS, (Tenant(),) * 3, yields="kernels")
+    assert tenants(three, kernels(2000), comes, kernels(300, at=1500)) == [[(0, 2000)], [(1000, 2500)], [(1500, 2800)]]
+
+
 def test_stream_priorities_go_across_clients() -> None:
     """A kernel of a better stream takes the multiprocessors of the other client's when it comes, and gives them back."""
     better = kernels(500, at=1000)
