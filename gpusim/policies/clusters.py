@@ -4,8 +4,8 @@ A scheduler is an object with one of two verbs.
 
     shares(view) -> {(job,): {"v100": 0.5, ...}, (a, b): {...}}
         the share of time that a job, or two on the same GPUs, is to have on each type of GPU; the engine divides time into
-        rounds (`gpusim.engine.cluster.rounds`) and asks when jobs have come or gone; then `sizes(view) -> {job: GPUs}`, where it
-        has it, for how many GPUs an elastic job takes at most in a round, one of `view.job(job).sizes()`; others as many as are left
+        rounds (`gpusim.engine.cluster.rounds`) and asks when jobs have come or gone.  `sizes(view) -> {job: GPUs}`, where it
+        has that, says how many an elastic job takes at most in a round, of `view.job(job).sizes()`; others take what is left
     place(view) -> (job, gpus) | (job, gpus, part) | (job, ()) | None
         one decision, asked again until it is None: start this job on these GPUs, or stop it (`gpusim.engine.cluster.events`).
         `part` is the share of each GPU (0.5) or the MIG slice ("3g.40gb") that it is to have, in place of the share that the

@@ -87,7 +87,7 @@ def rank(s: RoundTables, k: int) -> int:
 
 @kernel
 def fitting(s: RoundTables, job: int, k: int, room: int) -> int:
-    """GPUs that the job takes of so many: all that it wants, or an elastic one its most, or what there is; 0: there are too few."""
+    """GPUs that the job takes of so many: all that it wants, or an elastic one its most or all there are; 0: too few."""
     size, at = s.job[job].wants, s.job[job].elastic
     if at >= 0:
         size = min(s.job[job].most, room)
