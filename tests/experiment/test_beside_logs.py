@@ -99,7 +99,12 @@ def test_each_program_is_a_device_of_the_timeline_and_has_metrics(folder: Path, 
     assert set(np.unique(found_rows.rows["device"])) == {0, 1} and found_rows.device == "program"
     found = list(fired(RecordedRuns(folder)))
     assert [alert for _, rows in found for alert in rows if alert["alert"] == "Straggler"] == []
-    assert [len(places) for _, places in RecordedRuns(folder).results()] == [2] * 7 + [3, 2, 2, 2]
+    taken = [places for _, places in RecordedRuns(folder).results()]
+    assert [len(places) for places in taken] == [2] * 7 + [3, 2, 2, 2]
+    names = ("trace", "device", "tenant", "rank")
+    said = {tuple(one.identity[name] for name in names) for run in (0, 4) for one in taken[run]}
+    first, other = "gpt-medium-infer", "resnet50-train-8"
+    assert said == {(first, "0", "0", ""), (other, "0", "1", ""), (other, "1", "1", "")}  # time slices, and a GPU each
 
 
 @pytest.mark.slow
