@@ -209,7 +209,7 @@ def caution(text: str) -> str:
     if shared.name != MPS or shared.mine.seat.priority == shared.others.seat.priority or shared.yields == KERNELS:
         return ""
     return (
-        f"{text} is too good for the program that goes first: kernels that run in waves, or of which no launch is recorded, "
+        f"with {text} the program that goes first is too fast: kernels that run in waves, or of which no launch is recorded, "
         "give way at once, on a GPU when their blocks end (42 % too fast in the median of 12 published pairs); yields=kernels "
         "is the other bound"
     )
