@@ -53,3 +53,16 @@ def test_the_words_of_over_commitment_and_faults() -> None:
 def test_other_words_of_tenancy_are_refused(value: str, said: str) -> None:
     with pytest.raises(GpusimError, match=said):
         tenancy.way(policy(value))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("mps", "with mps a program of short kernels beside long ones that fill the GPU is too fast"),
+        ("mps(others_priority=1)", "with mps(others_priority=1) the program that goes first is too fast"),
+        ("mps(yields=kernels)", ""), ("mps(cap=40, others_cap=60)", ""), ("time_slices", ""),
+    ],
+)  # fmt: skip
+def test_what_is_known_to_be_wrong_by_much_is_said(text: str, words: str) -> None:
+    said = tenancy.caution(text)
+    assert said.startswith(words) and said.endswith("the other bound" if words else "")

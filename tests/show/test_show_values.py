@@ -113,7 +113,8 @@ def test_what_a_program_loses_beside_others_is_in_its_kernels():
         one.spec.update(beside="other", tenancy=name)
     beside.metrics["compute_busy_ns"] += 70 * MS
     said = answer([alone, beside], ["tenancy"])
-    assert said.startswith("In the fastest run, exclusive, kernels run") and "The slowest, mps, loses 70 ms in slower kernels" in said
+    assert said.startswith("In the fastest run, exclusive, kernels run")
+    assert "The slowest, mps, loses 70 ms in slower kernels" in said
 
 
 # --- two axes, trades, places
