@@ -126,5 +126,5 @@ def lists_table(pairs: Sequence[ListedPair]) -> Iterator[str]:
         for kind in ("inference", "training"):
             named = [(name, error) for pair, one in zip(pairs, column, strict=True)
                      for name, error in zip(pair.names, one, strict=True)]  # fmt: skip
-            off = [abs(error) for name, error in named if kind in name]
-            yield f"{shared}, {kind}: median error {median(off):.0%}, largest {max(off):.0%}, {len(off)} times"
+            errs = [abs(error) for name, error in named if kind in name]
+            yield f"{shared}, {kind}: median error {median(errs):.0%}, largest {max(errs):.0%}, {len(errs)} times"
