@@ -72,16 +72,20 @@ def _turns(
 
 
 def again(policy: TenantsPolicy) -> Rule:
-    """A user's policy, asked with what the referee has worked out of the logs."""
+    """A user's policy, asked with what the referee has worked out of the logs; of logs that are wrong it may have no answer."""
 
     def rule(asked: TurnAsked) -> Turn | None:
-        made = policy.turn(TenantsView(asked.now, asked.capacity, asked.running, asked.over, tuple(
+        seen = tuple(
             TenantSeen(
                 p, one.claim, one.here, one.away, p in asked.ready, 0 if p == asked.running else asked.now - one.last,
                 one.limit, one.least, one.lasting, one.had, one.lost,
             )
             for p, one in asked.programs.items()
-        )))  # fmt: skip
+        )  # fmt: skip
+        try:
+            made = policy.turn(TenantsView(asked.now, asked.capacity, asked.running, asked.over, seen))
+        except PolicyError:
+            return None
         return None if made is None else Turn(made.tenant, made.ns, made.leave, made.limits, made.iterations)
 
     return rule

@@ -83,7 +83,7 @@ def beside(pair: ListedPair, shared: str) -> tuple[float, float]:
     """ms of a pass of each while both run."""
     span = _PASSES * max(pair.alone)
     counts = [max(_PASSES, round(span / each)) + 1 for each in pair.alone]
-    runs = [_program(*both, count) for *both, count in zip(pair.names, pair.alone, counts, strict=True)]
+    runs = [_program(name, alone, count) for name, alone, count in zip(pair.names, pair.alone, counts, strict=True)]
     together(runs, way(policy(shared)), catalogue.load(GPU))
     ends = [
         np.append(run.simulation.island.began[: len(kernels()[name][0]) * count : len(kernels()[name][0])], run.simulation.now)
