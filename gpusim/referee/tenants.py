@@ -220,7 +220,9 @@ def _densities(each: Sequence[Kernels], tenancy: Tenancy) -> list[TenantPart]:
         edges = sorted({0, *(k.limit for k in each)})
         parts, first = [1.0] * len(each), [0.0] * len(each)
         for p, k in enumerate(each):
-            if dense[p] > 0:
+            if tenancy.apart:
+                first[p] = dense[p]
+            elif dense[p] > 0:
                 least = kept[p] if rank[p] > best or in_order else 0.0
                 levels = [
                     min(dense[p], max(least, _level([q for q in range(len(each)) if each[q].limit > a], p, dense, place, kept)))

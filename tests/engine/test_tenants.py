@@ -125,6 +125,13 @@ def test_a_small_cap_shares_all_of_its_multiprocessors_and_a_large_one_few() -> 
     assert capped((25, 100), kernels(2000), kernels(7000)) == [[(0, 12_000)], [(0, 8000)]]
 
 
+def test_caps_that_lie_apart_share_no_multiprocessor() -> None:
+    """54 of 108 each, and 27 and 81: as alone under the cap, at a half, a quarter and three quarters of the speed."""
+    apart = Tenancy(MPS, (Tenant(), Tenant()), apart=True)
+    assert capped((50, 50), kernels(1000), kernels(1500), tenancy=apart) == [[(0, 2000)], [(0, 3000)]]
+    assert capped((25, 75), kernels(1000), kernels(1500), tenancy=apart) == [[(0, 4000)], [(0, 2000)]]
+
+
 def test_a_client_below_normal_waits_for_what_the_others_leave() -> None:
     below = Tenancy(MPS, (Tenant(), Tenant(priority=1)))
     assert tenants(below, kernels(2500), kernels(1500)) == [[(0, 2500)], [(0, 4000)]]

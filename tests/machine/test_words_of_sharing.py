@@ -60,9 +60,18 @@ def test_other_words_of_tenancy_are_refused(value: str, said: str) -> None:
     [
         ("mps", "with mps a program of short kernels beside long ones that fill the GPU is too fast"),
         ("mps(others_priority=1)", "with mps(others_priority=1) the program that goes first is too fast"),
-        ("mps(yields=kernels)", ""), ("mps(cap=40, others_cap=60)", ""), ("time_slices", ""),
+        ("mps(cap=40, others_cap=60)", "with mps(cap=40, others_cap=60) all caps begin with the same multiprocessors"),
+        ("mps(yields=kernels)", ""), ("mps(cap=40, others_cap=60, caps=apart)", ""), ("time_slices", ""),
     ],
-)  # fmt: skip
+)
 def test_what_is_known_to_be_wrong_by_much_is_said(text: str, words: str) -> None:
     said = tenancy.caution(text)
-    assert said.startswith(words) and said.endswith("the other bound" if words else "")
+    assert said.startswith(words) and bool(said) == bool(words)
+
+
+def test_caps_lie_apart_where_they_are_all_of_the_gpu_at_most() -> None:
+    shared = tenancy.way(policy("mps(cap=50, others_cap=25, caps=apart)"))
+    made = [shared.tenancy(beside, tenancy.Switch()) for beside in (1, 2, 3)]
+    assert [one is not None and one.apart for one in made] == [True, True, False]
+    with pytest.raises(GpusimError, match="caps is 'beside'"):
+        tenancy.way(policy("mps(caps=beside)"))

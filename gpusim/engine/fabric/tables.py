@@ -37,6 +37,7 @@ GPU = record(
      ("switching", i8),
      ("fixed", f8), ("of_a_processor", f8),  # ns that a switch costs, and for each multiprocessor whose state leaves or comes
      ("switches", i8), ("switched", i8),  # so far, and what they took, ns
+     ("apart", i8),        # clients have multiprocessors of their own
      ("keeps", i8),        # kernels give nothing back before their ends, those that run in waves neither
      ("asks", i8),         # a policy says whose turn is next: it is asked ...
      ("asking", i8),       # ... now

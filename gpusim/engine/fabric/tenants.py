@@ -286,7 +286,9 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
         part = 1.0
         if many.rows[p].ended:
             continue
-        if seat.dense > 0.0 and not equal:
+        if fabric.gpu[0].apart:
+            seat.first = seat.dense
+        elif seat.dense > 0.0 and not equal:
             kept = seat.kept if seat.rank > best or keeps else 0.0
             seat.first = max(kept, fair(fabric, 0, seat.rank, seat.since))
             part = part_of(fabric, p, kept)
