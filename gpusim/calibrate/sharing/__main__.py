@@ -11,6 +11,7 @@ from statistics import median
 
 from gpusim.calibrate.sharing import suspend
 from gpusim.calibrate.sharing.kernel_lists import listed, lists_table
+from gpusim.calibrate.sharing.known_kernels import known, known_table
 from gpusim.calibrate.sharing.mixtures import trainings, trainings_table
 from gpusim.calibrate.sharing.pairs import predictions, published, table
 
@@ -31,6 +32,7 @@ def main(words: list[str]) -> None:
         print(f"{', '.join(of)}: median error {median(here):.0%}, largest {max(here):.0%}, {len(here)} rows")
     print("\n".join(trainings_table(trainings())))
     print("\n".join(lists_table(listed())))
+    print("\n".join(known_table(known())))
 
 
 if __name__ == "__main__":
