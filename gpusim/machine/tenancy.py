@@ -6,13 +6,13 @@ kernels that leave and come back, `state` bytes of each multiprocessor that they
 Source of the rules: NVIDIA/open-gpu-kernel-modules @df1c9a3de, kernel_fifo_gv100.c (slice), ctrla06c.h (levels).
 
 MPS.  Kernels of all programs run at once.  A cap bounds how many multiprocessors a program has.  Where caps are 100 % at most
-in all, each program has its own, as on an H100 (`caps=apart`); else, or `caps=first`, all begin with the same ones, a cap reserves
-none, and programs of small caps have theirs together with those of large ones.  The kernels of a program lie evenly over its
-multiprocessors; where those of several want more of one than there is, they share it max-min, and a better priority goes
-before.  A kernel whose whole grid is resident keeps what it has to its end; one in waves gives way to a better priority at once,
-as if its blocks were short, or at its end too, as if they were long (`yields`).  Where all give way at their ends, programs of a
-priority come in order of arrival: the one whose oldest kernel came first has what that wants.  No vendor states this; each of
-the rules gives back a part of what was measured (docs/tenants.md).
+in all, each program has its own, as on an H100 (`caps=apart`); else, or `caps=first`, all begin with the same ones, a cap
+reserves none, and programs of small caps have theirs together with those of large ones.  The kernels of a program lie evenly
+over its multiprocessors; where those of several want more of one than there is, they share it max-min, and a better priority
+goes before.  A kernel whose whole grid is resident keeps what it has to its end; one in waves gives way to a better priority
+at once, as if its blocks were short, or at its end too, as if they were long (`yields`).  Where all give way at their ends,
+programs of a priority come in order of arrival: the one whose oldest kernel came first has what that wants.  No vendor states
+this; each of the rules gives back a part of what was measured (docs/tenants.md).
 """
 
 from __future__ import annotations
