@@ -59,11 +59,10 @@ def known(file: Path = FILE) -> tuple[KnownCase, ...]:
 
 def _process(kernel: KnownKernel, gpu: Profile, cap: int, longest: float) -> Prepared:
     build, ns = TraceBuilder(kernel.name), round(kernel.whole * 1e3)
-    read = round(ns * float(gpu.memory.bandwidth.value) / 1e9) if kernel.name == "triad" else None
-    written = None if read is None else 0
+    read = round(ns * float(gpu.memory.bandwidth.value) / 1e9) if kernel.name == "triad" else 0
     for _ in range(round(_KERNELS * max(1.0, longest / kernel.whole))):
         launch = f"grid={kernel.blocks} resident=2"
-        build.op("kernel", [], [], duration=ns, launch=launch, read_bytes=read, written_bytes=written)
+        build.op("kernel", [], [], duration=ns, launch=launch, read_bytes=read)
     return prepared(build.finish(), gpu, place="device", active_thread_percentage=cap)
 
 
