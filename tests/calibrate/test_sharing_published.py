@@ -149,11 +149,11 @@ def test_pairs_of_which_all_kernels_are_known() -> None:
 def test_kernels_of_known_length_on_an_h100() -> None:
     """In order of arrival, and with multiprocessors of their own under caps, which all begin with the same ones do not give.
 
-    Off are a triad under a cap, blocks that slow each other on one multiprocessor, and slices, which last twice the default.
+    Off are blocks that slow each other on one multiprocessor, and slices, which last twice the default.
     """
     off = {case: [said / k.measured - 1 for said, k in zip(predicted_us(case), case.kernels, strict=True)] for case in known()}
     under_mps = [abs(e) for case, errors in off.items() for e in errors if case.tenancy.startswith("mps")]
-    assert len(under_mps) == 22 and median(under_mps) < 0.03 and sum(e > 0.16 for e in under_mps) == 2
+    assert len(under_mps) == 22 and median(under_mps) < 0.03 and sum(e > 0.16 for e in under_mps) == 1
     slices = [e for case, errors in off.items() for e in errors if case.tenancy == "time_slices"]
     assert all(0.05 < e < 0.25 for e in slices)
     capped = next(case for case in known() if case.tenancy == "mps(cap=50, others_cap=50)")
