@@ -13,6 +13,7 @@ from gpusim.base.yaml.values import PolicySpec
 from gpusim.experiment import users
 from gpusim.experiment.users import Given
 from gpusim.policies import registry
+from gpusim.policies.registry import Registry
 from gpusim.programs.ranks.placement import placement_text
 
 
@@ -37,6 +38,11 @@ class Named:
         listed = [use] if isinstance(use, str | Path) or registry.entry_of(use) is not None else list(use)
         self.files = tuple(dict.fromkeys(_file(each) for each in listed if isinstance(each, str | Path)))
         self._objects = [each for each in listed if not isinstance(each, str | Path)]
+
+    @property
+    def registry(self) -> Registry:
+        """What can be named: the built-ins, and these."""
+        return users.registry_of(self.files, self.given)
 
     @property
     def given(self) -> Given:

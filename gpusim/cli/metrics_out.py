@@ -94,7 +94,11 @@ def _try(path: Path) -> None:
 
 def _runs(places: list[Samples]) -> str:
     runs = len({place.identity["run"] for place in places})
-    return f"{runs} run{'' if runs == 1 else 's'}" + (f" and {len(places)} GPUs" if len(places) > runs else "")
+    return f"{runs} run{'' if runs == 1 else 's'}" + (f" and {len(places)} {_each(places)}" if len(places) > runs else "")
+
+
+def _each(places: list[Samples]) -> str:
+    return "programs" if any(place.identity["tenant"] != "0" for place in places) else "GPUs"
 
 
 def _scaled(places: list[Samples]) -> str:

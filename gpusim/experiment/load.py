@@ -22,7 +22,7 @@ from gpusim.machine.profile import Profile
 from gpusim.machine.tenancy import caution
 from gpusim.machine.topology import build
 from gpusim.machine.topology.topology import Topology
-from gpusim.policies import registry
+from gpusim.policies import registry, units
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs import transforms
 from gpusim.programs.ranks import placement
@@ -150,6 +150,8 @@ def experiment(name: str | Document, sets: Sequence[str] = (), given: Given = NO
         elif kind != "unified":
             entry = known().find(kind, spec.name)
             registry.bind(entry, dict(spec.params))
+            if kind in ("evict", "prefetch"):
+                units.check(entry, units.TENSORS)
             return replace(spec, name=entry.name)
         elif spec != NONE:
             from gpusim.engine.pages.settings import settings

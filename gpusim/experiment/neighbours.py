@@ -10,9 +10,9 @@ from gpusim.base.errors import GpusimError, Problem
 from gpusim.base.yaml.find import is_managed, is_of_ranks
 from gpusim.base.yaml.values import NONE, policy
 from gpusim.engine.pages.settings import settings
-from gpusim.engine.run.tenants import limited
+from gpusim.engine.run.tenants import capacities, limited
 from gpusim.machine import mig
-from gpusim.machine.tenancy import EXCLUSIVE, MIG, way
+from gpusim.machine.tenancy import EXCLUSIVE, MIG, Switch, way
 
 if TYPE_CHECKING:
     from gpusim.experiment.load import Loaded
@@ -61,12 +61,15 @@ def problems(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
             except GpusimError as error:
                 say(("tenancy", i), error.message, error.hint)
         limits = [terms.memory for terms in shared.terms(most)]
-        for machine in machines if shared.name == MIG or any(limits) else ():
+        for machine in machines if shared.name != EXCLUSIVE else ():
             try:
+                shared.tenancy(most, Switch())  # refuses more programs than there may be
                 if shared.name == MIG:
                     mig.arrange(machine.name, [terms.mig for terms in shared.terms(most)])
-                else:
+                elif any(limits):
                     limited(machine, limits)
+                else:
+                    capacities(machine, most + 1)
             except GpusimError as error:
                 say(("tenancy", i), error.message, error.hint)
     return found

@@ -25,7 +25,7 @@ from gpusim.experiment import answerable, machine_of, neighbours
 from gpusim.experiment.key import Code, file_hash, origins, run_key
 from gpusim.experiment.load import Loaded
 from gpusim.experiment.spec import AS_RECORDED, KINDS, RunSpec, expand
-from gpusim.experiment.users import NOTHING, Given, of_task
+from gpusim.experiment.users import NOTHING, USED, Given, of_task
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs import transforms
 from gpusim.results.folder import RUNS, changed, damaged, in_columns, intact, is_logged
@@ -284,7 +284,7 @@ def inputs(loaded: Loaded) -> dict[str, str]:
     named = {
         **{f"trace {name}": path for name, path in loaded.traces.items()},
         **{f"profile {name}": path for name, path in loaded.profiles.items()},
-        **{f"use {path.name}": path for path in loaded.use},
+        **{f"{USED}{path.name}": path for path in loaded.use},
         **{f"plan {name}": path for name, path in loaded.plans.items()},
         **{f"clocks {name}": path for name, path in loaded.clocks.items()},
     }

@@ -8,12 +8,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpusim.experiment.key import file_hash
 from gpusim.policies import registry
 from gpusim.policies.entry import Entry
 from gpusim.policies.registry import Registry
+from gpusim.results import manifest
 
 if TYPE_CHECKING:
     from gpusim.experiment.tasks import Task
+
+USED = "use "  # before the name of a file, among the inputs of a manifest
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,3 +87,13 @@ def _entries(file: Path, stamp: int) -> list[Entry]:
 def ready(own: Registry, kind: str, spec: Any) -> Any:
     """The policy that a run names: one of the user's own ready to run; of any other its name, which the engine looks up."""
     return own.get(kind, spec) if (kind, spec.name) in own.own else spec
+
+
+def of_folder(folder: Path) -> tuple[Path, ...]:
+    """Files of policies that the runs of a folder named, with the same content, in the folder above it or the current one."""
+    known = (manifest.read(folder) or {}).get("inputs", {})
+    found = []
+    for name in [name.removeprefix(USED) for name in known if name.startswith(USED)]:
+        places = (place / name for place in (folder.resolve().parent, Path.cwd()))
+        found += [file for file in places if file.is_file() and file_hash(file) == known[USED + name]][:1]
+    return tuple(dict.fromkeys(found))

@@ -5,12 +5,14 @@ with its slice, or when the program has nothing to run and another has.  What a 
 kernels that leave and come back, `state` bytes of each multiprocessor that they have, through the memory.
 Source of the rules: NVIDIA/open-gpu-kernel-modules @df1c9a3de, kernel_fifo_gv100.c (slice), ctrla06c.h (levels).
 
-MPS.  Kernels of all programs run at once.  A cap bounds how many multiprocessors a program has and reserves none: all begin
-with the same ones, so that the programs of small caps have theirs together with those of large ones.  The kernels of a program
-lie evenly over its multiprocessors; where those of several want more of one than there is, they share it max-min, and a better
-priority goes before.  A kernel whose whole grid is resident keeps what it has to its end; one in waves gives way to a better
-priority at once, as if its blocks were short, or at its end too, as if they were long (`yields`).  No vendor states this; it is
-the rule that gives back what was published (docs/tenants.md).
+MPS.  Kernels of all programs run at once.  A cap bounds how many multiprocessors a program has.  Where caps are 100 % at most
+in all, each program has its own, as on an H100 (`caps=apart`); else, or `caps=first`, all begin with the same ones, a cap
+reserves none, and programs of small caps have theirs together with those of large ones.  The kernels of a program lie evenly
+over its multiprocessors; where those of several want more of one than there is, they share it max-min, and a better priority
+goes before.  A kernel whose whole grid is resident keeps what it has to its end; one in waves gives way to a better priority
+at once, as if its blocks were short, or at its end too, as if they were long (`yields`).  Where all give way at their ends,
+programs of a priority come in order of arrival: the one whose oldest kernel came first has what that wants.  No vendor states
+this; each of the rules gives back a part of what was measured (docs/tenants.md).
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from gpusim.machine.sharing import percentage
 SLICES, MPS = WAYS = ("time_slices", "mps")
 LOW, MEDIUM, HIGH = LEVELS = ("low", "medium", "high")
 WAVES, KERNELS = YIELDS = ("waves", "kernels")
+FIRST, APART = PLACES = ("first", "apart")
 SLICE_NS = 1_024_000  # TIMEOUT_128 << SCALE_3, in us
 MOST_CLIENTS = 48  # of an MPS server since Volta
 
@@ -76,13 +79,16 @@ class Switch:
 class Tenancy:
     """How several programs have one GPU, a tenant each in order.  Raises GpusimError for what the driver does not offer.
 
-    yields  waves: kernels that run in waves give way to better priorities at once; kernels: all do so at their ends
+    yields  waves: kernels that run in waves give way to better priorities at once, and share evenly with equal ones;
+            kernels: all give way at their ends, and come in order of arrival
+    apart   MPS clients have multiprocessors of their own, as many as their caps say
     """
 
     way: str
     tenants: tuple[Tenant, ...]
     switch: Switch = Switch()
     yields: str = WAVES
+    apart: bool = False
 
     def __post_init__(self) -> None:
         if self.way not in WAYS:
@@ -125,7 +131,7 @@ KNOWN: dict[str, tuple[str, ...]] = {
     OVER_COMMIT: ("policy",),
 }  # fmt: skip
 FAULT = "fault"  # when the first of the programs beside has a fatal fault: of each way in which they share something
-YIELD = "yields"  # of MPS: when kernels give way to better priorities
+YIELD, CAPS = "yields", "caps"  # of MPS: when kernels give way to others; where the multiprocessors of caps are
 OTHERS = "others_"  # before a parameter: that of the programs beside
 
 
@@ -150,8 +156,9 @@ class SharingWay:
     """A way to share a GPU: `name`, the terms of the program, and those of the ones beside.
 
     memory  the policy of kind tenants where programs need more memory than there is
-    yields  as of `Tenancy`
+    yields  as of `Tenancy`, where it is the even share that others than experiments still take
     fault   ns: when the first of the programs beside has a fatal fault, 0: it has none
+    caps    first: all begin with the same multiprocessors; apart: each has its own, where caps are 100 % at most in all
     """
 
     name: str
@@ -159,7 +166,8 @@ class SharingWay:
     others: Terms
     memory: PolicySpec | None = None
     fault: int = 0
-    yields: str = WAVES
+    yields: str = KERNELS
+    caps: str = APART
 
     def terms(self, beside: int) -> tuple[Terms, ...]:
         """Of the program and of so many beside it."""
@@ -168,7 +176,10 @@ class SharingWay:
     def tenancy(self, beside: int, switch: Switch) -> Tenancy | None:
         """None where each has a device of its own."""
         name = SLICES if self.name == OVER_COMMIT else self.name
-        return Tenancy(name, tuple(each.seat for each in self.terms(beside)), switch, self.yields) if name in WAYS else None
+        if name not in WAYS:
+            return None
+        apart = self.caps == APART and sum(each.cap for each in self.terms(beside)) <= 100
+        return Tenancy(name, tuple(each.seat for each in self.terms(beside)), switch, self.yields, apart)
 
 
 def way(spec: PolicySpec) -> SharingWay:
@@ -189,6 +200,11 @@ def way(spec: PolicySpec) -> SharingWay:
         found = replace(way(_without(spec, YIELD)), yields=str(given[YIELD]))
         found.tenancy(1, Switch())
         return found
+    if spec.name == MPS and CAPS in given:
+        if given[CAPS] not in PLACES:
+            said = "first: all begin with the same multiprocessors; apart: each has its own"
+            raise GpusimError(f"caps is '{given[CAPS]}'", hint=said)
+        return replace(way(_without(spec, CAPS)), caps=str(given[CAPS]))
     for name in given:
         if name not in offered:
             raise GpusimError(f"{spec.name} has no parameter '{name}'", hint=suggest(name, offered))
@@ -204,10 +220,23 @@ def way(spec: PolicySpec) -> SharingWay:
 def caution(text: str) -> str:
     """What is known to be wrong by much with a way to share, as a sentence; "" where nothing is."""
     shared = way(policy(text))
-    if shared.name != MPS or shared.mine.seat.priority == shared.others.seat.priority or shared.yields == KERNELS:
+    if shared.name != MPS:
         return ""
+    if shared.mine.cap + shared.others.cap <= 100:
+        said = "on an H100 each client had its own, and none lost anything to kernels of others: caps=apart"
+        return f"with {text} all caps begin with the same multiprocessors; {said}" if shared.caps == FIRST else ""
+    if shared.yields == KERNELS:
+        return (
+            f"with {text} a short kernel waits for all of a long one that came before: in one of 31 published pairs it was 1.7 "
+            "times as fast; yields=waves is the other bound"
+        )
+    if shared.mine.seat.priority == shared.others.seat.priority:
+        return (
+            f"with {text} a program of short kernels beside long ones that fill the GPU is too fast (by half in 4 of 31 "
+            "published pairs, and on an H100); yields=kernels is the other bound"
+        )
     return (
-        f"{text} is too good for the program that goes first: kernels that run in waves, or of which no launch is recorded, "
+        f"with {text} the program that goes first is too fast: kernels that run in waves, or of which no launch is recorded, "
         "give way at once, on a GPU when their blocks end (42 % too fast in the median of 12 published pairs); yields=kernels "
         "is the other bound"
     )

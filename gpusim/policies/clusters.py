@@ -4,7 +4,8 @@ A scheduler is an object with one of two verbs.
 
     shares(view) -> {(job,): {"v100": 0.5, ...}, (a, b): {...}}
         the share of time that a job, or two on the same GPUs, is to have on each type of GPU; the engine divides time into
-        rounds (`gpusim.engine.cluster.rounds`) and asks when jobs have come or gone
+        rounds (`gpusim.engine.cluster.rounds`) and asks when jobs have come or gone.  `sizes(view) -> {job: GPUs}`, where it
+        has that, says how many an elastic job takes at most in a round, of `view.job(job).sizes()`; others take what is left
     place(view) -> (job, gpus) | (job, gpus, part) | (job, ()) | None
         one decision, asked again until it is None: start this job on these GPUs, or stop it (`gpusim.engine.cluster.events`).
         `part` is the share of each GPU (0.5) or the MIG slice ("3g.40gb") that it is to have, in place of the share that the
@@ -204,6 +205,10 @@ class ShareView:
     def rate(self, job: int, kind: str) -> float:
         """Steps/s alone on GPUs of this type."""
         return self._rates[job][kind]
+
+    def pace(self, job: int, kind: str, gpus: int) -> float:
+        """Of a job on so many GPUs of this type, over that on all it wants; 0: it does not run there."""
+        return self._tables.pace(self._said[job], kind, gpus)
 
     def numbers(self) -> tuple[F64, F64, F64, F64]:
         """Of all jobs: GPUs that they want, weights, steps left, and steps/s (jobs, types in the order of `gpus`)."""

@@ -332,6 +332,8 @@ class JobScheduler:
         self.leftovers = bool(getattr(made, "leftovers", True))
         setattr(self, verb, self._asks(policy.state if made is None else getattr(made, verb)))
         self.arrived, self.left, self.failed = (self._asks(getattr(made, name, None)) for name in ("arrived", "left", "failed"))
+        if (sizes := getattr(made, "sizes", None)) is not None:
+            self.sizes = self._asks(sizes)
 
     def _asks(self, function: Any) -> Any:
         if function is None or (self.policy.entry.builtin and function is not self.policy.state):

@@ -41,6 +41,7 @@ def check(entry: Entry, unit: str) -> None:
     why, hint = f"has no meaning for {unit}", f"it decides about {' and '.join(units(entry))}"
     if foreign:
         why = f"reads '{foreign[0]}', which {unit} do not have"
+        hint += f": unified: driver(evict={entry.name})" if unit == TENSORS else ""
     elif unit == CHUNKS and entry.name == "none":
         hint = "uvm_global_oversubscription=0 says that nothing may leave"
     elif unit == CHUNKS:
@@ -49,4 +50,4 @@ def check(entry: Entry, unit: str) -> None:
         why, hint = "decides about the pages of a fault, which tensors do not have", "name it in unified: driver(prefetch=...)"
     elif unit == PAGES:
         why, hint = "brings tensors before kernels; a page fault asks about regions", "write a function of facts of a region"
-    raise PolicyError(f"{entry.kind} policy '{entry.name}' {why}", entry.where, hint)
+    raise PolicyError(f"{entry.kind} policy '{entry.name}' {why}", "" if entry.builtin else entry.where, hint)

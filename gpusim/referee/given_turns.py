@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gpusim.referee.activities import NEVER
 from gpusim.referee.ends import Started
 from gpusim.referee.report import Findings, Report
-from gpusim.referee.turn_rules import ProgramMemory
+from gpusim.referee.turn_rules import ProgramMemory, Rule
 from gpusim.results.log import BEGAN, COPY, DECIDE, GIVEN, ISSUE, LEAVES, LIMITED, PLACE, TURN, UNPLACE
 from gpusim.results.result import Result
 from gpusim.trace.iterations import iterations
@@ -23,12 +23,16 @@ BLOCK = 512  # bytes: PyTorch's allocator gives multiples of it
 
 @dataclass(frozen=True)
 class TurnRules:
-    """What gave the turns: the policy's name, what was said to it, bytes for all programs, what each needs."""
+    """What gave the turns: the policy's name, what was said to it, bytes for all programs, what each needs.
+
+    rule  of a policy that does not ship, itself: it is asked again with what the logs tell; None: it is not there
+    """
 
     policy: str
-    said: dict[str, float]
+    said: dict[str, Any]
     capacity: int
     programs: tuple[ProgramMemory, ...]
+    rule: Rule | None = None
 
 
 @dataclass

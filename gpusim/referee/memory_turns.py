@@ -179,10 +179,12 @@ class TurnWalk:
             self.programs[running].here = min(self.programs[running].here, self.programs[running].lasting)
         there = {p: one for p, one in enumerate(self.programs) if now < self.each[p].ended}
         ready = frozenset(p for p in there if busy[p])
-        asked = TurnAsked(self.rules.capacity, there, ready, running, self.over or ends, self.said)
+        asked = TurnAsked(now, self.rules.capacity, there, ready, running, self.over or ends, self.said)
         made = self.given[self.last] if self.last < len(self.given) and self.given[self.last].at == now else None
         if self.rules.policy in DEFAULTS:
             self._compare(now, asked, made, expected(self.rules.policy, asked))
+        elif self.rules.rule is not None:
+            self._compare(now, asked, made, self.rules.rule(asked))
         if made is None:
             if ends:
                 self.programs[running].here = self.programs[running].limit

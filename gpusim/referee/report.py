@@ -23,17 +23,19 @@ class Violation:
 
 @dataclass(frozen=True)
 class Report:
-    """ok is None when there was no log to check; facts counts what was checked, by kind."""
+    """ok is None when there was no log to check; facts counts what was checked, by kind; left says what was not, and why."""
 
     ok: bool | None
     violations: tuple[Violation, ...] = ()
     facts: Mapping[str, int] = field(default_factory=dict)
+    left: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         if self.ok is None:
             return "unchecked: the run kept no event log"
         if self.ok:
-            return "checked: " + ", ".join(f"{count:,} {fact}" for fact, count in self.facts.items())
+            checked = ", ".join(f"{count:,} {fact}" for fact, count in self.facts.items())
+            return "; ".join([f"checked: {checked}", *(f"not checked: {one}" for one in self.left)])
         count = len(self.violations)
         return f"{count}{'+' if count >= MOST else ''} violations, first: {self.violations[0]}"
 

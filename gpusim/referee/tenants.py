@@ -199,7 +199,7 @@ def as_part(changes: Sequence[tuple[int, float]]) -> TenantPart:
 def _densities(each: Sequence[Kernels], tenancy: Tenancy) -> list[TenantPart]:
     """MPS: kernels lie evenly over the multiprocessors of their program's cap, the first ones."""
     found: list[list[tuple[int, float]]] = [[(-1, 1.0)] for _ in each]
-    kept = [0.0] * len(each)
+    kept, in_order = [0.0] * len(each), tenancy.yields == KERNELS
     for now in np.unique(np.concatenate([np.concatenate([k.start, k.end]) for k in each])).tolist():
         there = [(k.start <= now) & (now < k.end) for k in each]
         dense = [min(1.0, float(k.wants[on].sum()) / k.limit) for k, on in zip(each, there, strict=True)]
@@ -207,7 +207,8 @@ def _densities(each: Sequence[Kernels], tenancy: Tenancy) -> list[TenantPart]:
             int(k.priority[on].min()) + tenant.priority if on.any() else NEVER
             for k, on, tenant in zip(each, there, tenancy.tenants, strict=True)
         ]
-        keeping = [k.wants * (1 if tenancy.yields == KERNELS else k.whole) for k in each]
+        came = [int(k.start[on].min(initial=NEVER)) if in_order else 0 for k, on in zip(each, there, strict=True)]
+        keeping = [k.wants * (1 if in_order else k.whole) for k in each]
         since = [on & (k.start < now) for k, on in zip(each, there, strict=True)]
         held, older = (
             [min(1.0, float(wants[on].sum()) / k.limit) for k, on, wants in zip(each, which, keeping, strict=True)]
@@ -215,13 +216,16 @@ def _densities(each: Sequence[Kernels], tenancy: Tenancy) -> list[TenantPart]:
         )
         kept = [min(had, still) for had, still in zip(kept, older, strict=True)]
         best = min((one for one, share in zip(rank, dense, strict=True) if share > 0), default=NEVER)
+        place = list(zip(rank, came, strict=True))
         edges = sorted({0, *(k.limit for k in each)})
         parts, first = [1.0] * len(each), [0.0] * len(each)
         for p, k in enumerate(each):
-            if dense[p] > 0:
-                least = kept[p] if rank[p] > best else 0.0
+            if tenancy.apart:
+                first[p] = dense[p]
+            elif dense[p] > 0:
+                least = kept[p] if rank[p] > best or in_order else 0.0
                 levels = [
-                    min(dense[p], max(least, _level([q for q in range(len(each)) if each[q].limit > a], p, dense, rank, kept)))
+                    min(dense[p], max(least, _level([q for q in range(len(each)) if each[q].limit > a], p, dense, place, kept)))
                     for a, b in pairwise(edges) if b <= k.limit
                 ]  # fmt: skip
                 got = sum((b - a) * level for (a, b), level in zip(pairwise(edges), levels, strict=False))
@@ -231,10 +235,12 @@ def _densities(each: Sequence[Kernels], tenancy: Tenancy) -> list[TenantPart]:
     return [as_part(changes) for changes in found]
 
 
-def _level(there: Sequence[int], p: int, dense: Sequence[float], rank: Sequence[int], kept: Sequence[float]) -> float:
-    """What program p gets of one multiprocessor, where these have it too; worse ones keep some."""
-    room = 1.0 - sum(dense[q] for q in there if rank[q] < rank[p]) - sum(kept[q] for q in there if rank[q] > rank[p])
-    wants = sorted((dense[q], q) for q in there if rank[q] == rank[p] and dense[q] > 0)
+def _level(
+    there: Sequence[int], p: int, dense: Sequence[float], places: Sequence[tuple[int, int]], kept: Sequence[float]
+) -> float:  # fmt: skip
+    """What program p gets of one multiprocessor, where these have it too: those at later places keep some, of earlier all."""
+    room = 1.0 - sum(dense[q] for q in there if places[q] < places[p]) - sum(kept[q] for q in there if places[q] > places[p])
+    wants = sorted((dense[q], q) for q in there if places[q] == places[p] and dense[q] > 0)
     for left, (want, q) in zip(range(len(wants), 0, -1), wants, strict=True):
         got = min(want, max(0.0, room) / left)
         if q == p:

@@ -40,8 +40,9 @@ class ProgramMemory:
 
 @dataclass(frozen=True)
 class TurnAsked:
-    """What is asked: programs that have not ended, by number; which have something to run; whose turn it is, -1 none."""
+    """What is asked at `now`: programs that have not ended, by number; which have something to run; whose turn it is, or -1."""
 
+    now: int
     capacity: int
     programs: Mapping[int, ProgramMemory]
     ready: frozenset[int]

@@ -64,7 +64,7 @@ def _numbers(first: int, last: int) -> str:
     return str(first) if first == last else f"{first} to {last}"
 
 
-def numbers(ranks: Sequence[int]) -> str:
+def numbers(ranks: Sequence[int], what: str = "rank") -> str:
     """"rank 3", "ranks 0 to 3", "ranks 0, 2, 4": ascending numbers in words."""
     spans: list[list[int]] = []
     for rank in ranks:
@@ -73,7 +73,7 @@ def numbers(ranks: Sequence[int]) -> str:
         else:
             spans.append([rank, rank])
     said = ", ".join(_numbers(first, last) if last != first + 1 else f"{first}, {last}" for first, last in spans)
-    return f"rank {said}" if len(ranks) == 1 else f"ranks {said}"
+    return f"{what} {said}" if len(ranks) == 1 else f"{what}s {said}"
 
 
 def _gpus(ranks: Sequence[Result]) -> str:

@@ -306,6 +306,33 @@ def test_retired_pages_leave_a_job_no_room() -> None:
     assert [each.gpus for each in found.placed] == [(0,), (1,)]
 
 
+@pytest.mark.hand_worked
+def test_a_scheduler_of_shares_says_how_many_gpus_an_elastic_job_takes() -> None:
+    """Two of 100 s on four GPUs of four: two each until 200.  In turns of 10 s on all of them one ends at 190, one at 200."""
+
+    class Halves:
+        leftovers = True
+
+        def shares(self, view: Any) -> Any:
+            return {(job,): {"v100": 1.0} for job in view.jobs}
+
+        def sizes(self, view: Any) -> Any:
+            assert view.pace(0, "v100", 2) == 0.5
+            return {job: min(view.job(job).sizes()) for job in view.jobs}
+
+    both, four = jobs((0, 100, 4), (0, 100, 4), least=2), nodes(4)
+    run = FailingRoundRun(both, four, JobRates(), Halves(), failing(), length=10.0)
+    run.advance()
+    assert run.outcome().end.tolist() == [200, 200]
+    assert [each.gpus for each in run.outcome().placed] == [(0, 1), (2, 3)]
+    assert sorted(ran(both, four, failing(), "isolated", length=10.0).end.tolist()) == [190, 200]
+    for wrong, words in (({0: 1}, "answers 1 GPUs for job 0, which can have 4, 3, 2"), ({7: 2}, "of 7, which is no job"),
+                         ([2], "answers a list, not numbers of GPUs")):  # fmt: skip
+        other = type("Other", (Halves,), {"sizes": lambda self, view, wrong=wrong: wrong})
+        with pytest.raises(GpusimError, match=words):
+            FailingRoundRun(jobs((0, 100, 4), least=2), four, JobRates(), other(), failing(), length=10.0).advance()
+
+
 @pytest.mark.formulas
 def test_the_mean_pace_beside_slow_gpus_is_the_closed_form() -> None:
     """A GPU that is slow for 500 s every 1000 s is so for a share 1 - exp(-0.5) of the time, as episodes overlap."""

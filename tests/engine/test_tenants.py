@@ -125,6 +125,13 @@ def test_a_small_cap_shares_all_of_its_multiprocessors_and_a_large_one_few() -> 
     assert capped((25, 100), kernels(2000), kernels(7000)) == [[(0, 12_000)], [(0, 8000)]]
 
 
+def test_caps_that_lie_apart_share_no_multiprocessor() -> None:
+    """54 of 108 each, and 27 and 81: as alone under the cap, at a half, a quarter and three quarters of the speed."""
+    apart = Tenancy(MPS, (Tenant(), Tenant()), apart=True)
+    assert capped((50, 50), kernels(1000), kernels(1500), tenancy=apart) == [[(0, 2000)], [(0, 3000)]]
+    assert capped((25, 75), kernels(1000), kernels(1500), tenancy=apart) == [[(0, 4000)], [(0, 2000)]]
+
+
 def test_a_client_below_normal_waits_for_what_the_others_leave() -> None:
     below = Tenancy(MPS, (Tenant(), Tenant(priority=1)))
     assert tenants(below, kernels(2500), kernels(1500)) == [[(0, 2500)], [(0, 4000)]]
@@ -144,6 +151,19 @@ def test_a_resident_kernel_keeps_its_multiprocessors_to_its_end() -> None:
     assert tenants(below, comes, kernels(2000)) == [[(1000, 1500)], [(0, 2500)]]
     at_ends = Tenancy(MPS, below.tenants, yields="kernels")
     assert tenants(at_ends, comes, kernels(2000, 400)) == [[(1000, 2500)], [(0, 2000), (2000, 2900)]]
+
+
+def test_kernels_that_give_way_at_their_ends_come_in_order_of_arrival() -> None:
+    """All: 500 come at 1000 and wait for 2000; the first program's 400 come at 2000, behind them.  Half: 800 have half
+    until 2000, and all for the 300 that are left.  Three: the third waits for the second.
+    """
+    in_order, comes, both = Tenancy(MPS, (Tenant(), Tenant()), yields="kernels"), kernels(500, at=1000), kernels(2000, 400)
+    assert tenants(in_order, comes, both) == [[(1000, 2500)], [(0, 2000), (2000, 2900)]]
+    half = kernels(2000, launch="grid=54 resident=1")
+    assert tenants(in_order, kernels(800, at=1000), half) == [[(1000, 2300)], [(0, 2000)]]
+    assert capped((50, 100), kernels(800, at=1000), kernels(2000), tenancy=in_order) == [[(1000, 3600)], [(0, 2000)]]
+    three = Tenancy(MPS, (Tenant(),) * 3, yields="kernels")
+    assert tenants(three, kernels(2000), comes, kernels(300, at=1500)) == [[(0, 2000)], [(1000, 2500)], [(1500, 2800)]]
 
 
 def test_stream_priorities_go_across_clients() -> None:

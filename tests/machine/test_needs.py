@@ -55,6 +55,15 @@ def test_a_kernel_can_use_what_holds_its_blocks() -> None:
     assert kernel_needs(trace, trace.duration, A100, percentage=51).processors == 56, "rounded up"
 
 
+def test_a_kernel_bound_by_memory_needs_a_part_of_the_multiprocessors() -> None:
+    """ceil(0.29 * 108) = 32 where a program may not use all, as of an H100's triad; multiply-adds need all that there are."""
+    trace = program()
+    bound = kernel_needs(trace, trace.duration // 10, A100, percentage=50)
+    assert bound.sms[0].tolist() == [32] * 5 + [0, 0]
+    assert kernel_needs(trace, trace.duration // 10, A100).sms[0, 0] == SMS
+    assert kernel_needs(trace, trace.duration, A100, percentage=50).sms[0, 0] == SMS, "300 of 1,700 bytes/ns"
+
+
 def test_a_collective_takes_its_channels_as_far_as_it_may() -> None:
     trace, link = program(), A100.link
     channels = Count(value=24, basis="published", source="")

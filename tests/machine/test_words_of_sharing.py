@@ -53,3 +53,26 @@ def test_the_words_of_over_commitment_and_faults() -> None:
 def test_other_words_of_tenancy_are_refused(value: str, said: str) -> None:
     with pytest.raises(GpusimError, match=said):
         tenancy.way(policy(value))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("mps", "with mps a short kernel waits for all of a long one that came before"),
+        ("mps(yields=waves)", "with mps(yields=waves) a program of short kernels beside long ones that fill the GPU"),
+        ("mps(others_priority=1, yields=waves)", "with mps(others_priority=1, yields=waves) the program that goes first is"),
+        ("mps(cap=40, others_cap=60, caps=first)", "with mps(cap=40, others_cap=60, caps=first) all caps begin"),
+        ("mps(cap=40, others_cap=60)", ""), ("time_slices", ""),
+    ],
+)
+def test_what_is_known_to_be_wrong_by_much_is_said(text: str, words: str) -> None:
+    said = tenancy.caution(text)
+    assert said.startswith(words) and bool(said) == bool(words)
+
+
+def test_caps_lie_apart_where_they_are_all_of_the_gpu_at_most() -> None:
+    shared = tenancy.way(policy("mps(cap=50, others_cap=25, caps=apart)"))
+    made = [shared.tenancy(beside, tenancy.Switch()) for beside in (1, 2, 3)]
+    assert [one is not None and one.apart for one in made] == [True, True, False]
+    with pytest.raises(GpusimError, match="caps is 'beside'"):
+        tenancy.way(policy("mps(caps=beside)"))

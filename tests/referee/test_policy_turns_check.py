@@ -14,6 +14,7 @@ from test_coupled_check import said
 from gpusim.engine.run.claims import Claim, claim_of
 from gpusim.engine.run.memory_turns import MemoryTurns
 from gpusim.engine.run.tenants import Program, simulate_tenants
+from gpusim.experiment.beside_checked import again
 from gpusim.machine.kernels.alone import alone
 from gpusim.machine.kernels.durations import durations
 from gpusim.machine.sharing import WORDS
@@ -152,7 +153,7 @@ def test_other_rules_than_those_that_ran_are_found() -> None:
         assert any(report.ok is False for report in ran.checked(rules=replace(ran.rules, **changes)))
 
 
-def test_of_a_policy_that_does_not_ship_the_turns_are_kept_and_memory_suffices() -> None:
+def test_of_a_policy_that_is_not_there_the_turns_are_kept_and_memory_suffices() -> None:
     """Its rule is unknown: what it gives is checked against memory and time, not against a rule."""
     ran = quanta()
     assert said(ran.checked(rules=replace(ran.rules, policy="mine"))) == ["", "", ""]
@@ -164,6 +165,20 @@ def test_the_rules_are_of_the_policies_that_ship() -> None:
     assert {name: dict(said) for name, said in DEFAULTS.items()} == {
         entry.name: dict(entry.parameters) for entry in registry.SHIPPED.entries("tenants")
     }
+
+
+@pytest.mark.parametrize(("word", "claims"), CASES)
+def test_a_policy_that_is_asked_again_answers_as_it_did(word: str, claims: Any) -> None:
+    """The built-in ones as if they were of a user: the referee has worked out all that they see."""
+    each = [kernels(500, 900, at=700), kernels(2000, 300, 300), kernels(1500)]
+    ran = Played(word, claims, [steps.trace() for steps in each], 10_000, COST)
+    rules = replace(ran.rules, policy="mine", rule=again(registry.get("tenants", word)))
+    reports = ran.checked(rules=rules)
+    assert said(reports) == ["", "", ""] and sum(report.facts.get("turns of a policy", 0) for report in reports) > 2
+    for turn in (GIVEN, BEGAN) if word.startswith("nvshare") else ():
+        logs = [one.log[~((one.log["kind"] == TURN) & (one.log["a"] == turn) & (one.log["b"] == 1))] for one in ran.results]
+        found = ran.checked([replace(one, log=log) for one, log in zip(ran.results, logs, strict=True)], rules)
+        assert any(report.ok is False for report in found)
 
 
 @pytest.mark.slow

@@ -33,7 +33,8 @@ def ran(tenancy: Tenancy) -> Together:
 
 WAYS = (slices(switch=Switch(100.0, 108, bandwidth=108.0)), Tenancy(MPS, (Tenant(), Tenant())),
         Tenancy(MPS, (Tenant(), Tenant(priority=1))),
-        Tenancy(MPS, (Tenant(priority=1), Tenant()), yields="kernels"))  # fmt: skip
+        Tenancy(MPS, (Tenant(priority=1), Tenant()), yields="kernels"), Tenancy(MPS, (Tenant(),) * 2, yields="kernels"),
+        Tenancy(MPS, (Tenant(),) * 2, apart=True))  # fmt: skip
 
 
 @pytest.mark.parametrize("tenancy", WAYS)

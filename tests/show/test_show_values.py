@@ -20,7 +20,7 @@ from gpusim.show.values import distribution as profile_values
 from gpusim.show.values import durations as duration_values
 from gpusim.show.values import pareto as trades
 from gpusim.show.values import roofline as roofs
-from gpusim.show.values.breakdown import IDLE, breakdown
+from gpusim.show.values.breakdown import IDLE, answer, breakdown
 from gpusim.show.values.comparison import comparison, ratios
 from gpusim.show.values.distribution import cumulative, profiles
 from gpusim.show.values.durations import durations
@@ -105,6 +105,16 @@ def test_parts_of_a_run_sum_to_its_makespan():
     one = breakdown(run("lru", slowdown=1.8))
     assert sum(one.parts.values()) == pytest.approx(one.total) == 180 * MS
     assert one.parts["kernels run"] == 90 * MS and one.parts[IDLE] == 0 and one.no_limit == 100 * MS
+
+
+def test_what_a_program_loses_beside_others_is_in_its_kernels():
+    alone, beside = (run("lru", slowdown=1.0), run("lru", slowdown=1.8))
+    for one, name in ((alone, "exclusive"), (beside, "mps")):
+        one.spec.update(beside="other", tenancy=name)
+    beside.metrics["compute_busy_ns"] += 70 * MS
+    said = answer([alone, beside], ["tenancy"])
+    assert said.startswith("In the fastest run, exclusive, kernels run")
+    assert "The slowest, mps, loses 70 ms in slower kernels" in said
 
 
 # --- two axes, trades, places

@@ -177,3 +177,12 @@ def test_prometheus_takes_the_metrics(tmp_path: Path) -> None:
     found = tmp_path / "m.om"
     cli("cluster", "--gpus", "2 x 4 v100", "--arrivals", "poisson(jobs=60, rate=60)", "--metrics", found)
     assert promtool("tsdb", "create-blocks-from", "openmetrics", found, tmp_path / "blocks")
+
+
+@pytest.mark.slow
+def test_programs_with_caps_have_multiprocessors_of_their_own() -> None:
+    """Half of them each: what a neighbour costs is memory, and no more than a tenth."""
+    capped = rates("island(sharing=mps, caps=1)")
+    (alone,) = capped.beside(A100, [(job(UNET), 0.5)])
+    beside, _ = capped.beside(A100, [(job(UNET), 0.5), (job(UNET), 0.5)])
+    assert 0.9 * alone < beside <= alone

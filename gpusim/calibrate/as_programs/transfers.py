@@ -32,14 +32,15 @@ def copies(row: Row, profile: Profile) -> RowProgram:
 
 
 def several_streams(row: Row) -> RowProgram:
-    """One copy on each of several streams, all released together."""
+    """One copy on each of several streams, all released together; their time is until all are done."""
     size, inward = row.size_bytes or 0, row.metric.startswith("h2d")
-    builder = TraceBuilder(row.series_id)
+    builder, held = TraceBuilder(row.series_id), TraceBuilder(row.series_id)
     count = meaning.streams(row)
     started(builder, count)
+    started(held, count)
     for stream in range(1, count + 1):
         builder.op("copy", (), (), read_bytes=size, stream=stream, activity=COPY_IN if inward else COPY_OUT)
-    return RowProgram(builder.finish(), 1, (f"link.{row.metric[:3]}",), 1, moved=size * count)
+    return RowProgram(builder.finish(), 1, (f"link.{row.metric[:3]}",), without=held.finish(), moved=size * count)
 
 
 def both_ways(row: Row) -> RowProgram:

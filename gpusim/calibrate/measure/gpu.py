@@ -122,8 +122,13 @@ class OpenGpu:
         return out
 
     def write(self, address: int, data: npt.NDArray[Any]) -> None:
-        """Write to the device, at once."""
+        """Write to the device; all of it is there afterwards.
+
+        A copy from pageable memory returns once the data are staged, and streams that wait for no other may begin before the
+        rest of the way is done.
+        """
         self.cuda.cuMemcpyHtoD(address, data.ctypes.data, data.nbytes)
+        self.cuda.cuCtxSynchronize()
 
     def synchronize(self) -> None:
         self.cuda.cuStreamSynchronize(self.stream)

@@ -10,6 +10,8 @@ import sys
 from statistics import median
 
 from gpusim.calibrate.sharing import suspend
+from gpusim.calibrate.sharing.kernel_lists import listed, lists_table
+from gpusim.calibrate.sharing.known_kernels import known, known_table
 from gpusim.calibrate.sharing.mixtures import trainings, trainings_table
 from gpusim.calibrate.sharing.pairs import predictions, published, table
 
@@ -29,6 +31,8 @@ def main(words: list[str]) -> None:
         here = [e for e, p in zip(off, pairs, strict=True) if (p.source, _way(p.tenancy), p.statistic) == of]
         print(f"{', '.join(of)}: median error {median(here):.0%}, largest {max(here):.0%}, {len(here)} rows")
     print("\n".join(trainings_table(trainings())))
+    print("\n".join(lists_table(listed())))
+    print("\n".join(known_table(known())))
 
 
 if __name__ == "__main__":

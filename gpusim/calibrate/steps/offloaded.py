@@ -6,7 +6,7 @@ import numpy as np
 
 from gpusim.calibrate.steps.recording import AHEAD, LEAST, OFFLOAD
 from gpusim.trace.build import TraceBuilder
-from gpusim.trace.trace import ALLOC, COPY_IN, COPY_OUT, FREE, OP, PHASE, RECORD, SYNC, WAIT, Trace
+from gpusim.trace.trace import ALLOC, COPY_IN, COPY_OUT, FREE, HOST_WORK, OP, PHASE, RECORD, SYNC, WAIT, Trace
 
 _SIDE = 1  # the stream of the copies
 
@@ -59,7 +59,11 @@ def offloaded(trace: Trace, way: str) -> Trace:
         return events - 1
 
     ready: dict[int, int] = {}
-    for kind, arg in zip(trace.kind.tolist(), trace.arg.tolist(), strict=True):
+    begun = 0  # ns of the host's own work so far; what it waits for comes on top
+    for kind, arg, time in zip(trace.kind.tolist(), trace.arg.tolist(), trace.time.tolist(), strict=True):
+        if time > begun:
+            builder.op("host", (), (), duration=time - begun, activity=HOST_WORK)
+            begun = time
         if kind == ALLOC:
             builder.alloc(int(trace.size[arg]), trace.categories[trace.category[arg]])
         elif kind == FREE:

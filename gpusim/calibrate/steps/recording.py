@@ -39,6 +39,8 @@ class MeasuredStep:
     """To host memory in one step, and as many back."""
     trace: str = ""
     """File in the folder; of resident steps."""
+    issue_ns: float = 0.0
+    """Until the host has started all of a step on an idle device: its own time, where the device is the faster of the two."""
 
 
 def write(folder: Path, conditions: Mapping[str, Any], steps: Sequence[MeasuredStep]) -> None:

@@ -32,18 +32,19 @@ def verb(
     from gpusim.experiment.beside_checked import check_beside
     from gpusim.experiment.ran import load_machine_of, load_source_of, load_trace_of, own_times_of
     from gpusim.experiment.ranks_checked import check_ranks, collectives_for
+    from gpusim.experiment.users import of_folder
     from gpusim.referee import pages
     from gpusim.results.folder import RUNS, load_folder, load_result, mark_checked, run_folders
     from gpusim.results.summary import write_summary
 
-    own = own_files(use)
+    own = own_files([*(use or ()), *(str(file) for file in of_folder(folder) if not use)])
     found: list[tuple[str, Report]] = []  # by the run's key: its log need not stay in memory
     for run in run_folders(folder):
         result = load_result(run)
         if "unified" in result.spec:
             report = pages.check(result)
         elif result.beside:
-            report = check_beside(result, folder)
+            report = check_beside(result, folder, own)
         elif result.ranks:
             report = check_ranks(result, load_source_of(result, folder, trace, own), collectives_for(result, folder), own)
         else:
@@ -59,7 +60,8 @@ def verb(
         refresh(folder, results)
         say_missing(folder)
     if json:
-        emit_json([{"run": key, "ok": report.ok, "violations": [str(v) for v in report.violations]} for key, report in found])
+        emit_json([{"run": key, "ok": report.ok, "violations": [str(v) for v in report.violations],
+                    "not_checked": list(report.left)} for key, report in found])  # fmt: skip
     else:
         _print(found)
     if all(report.ok is None for _, report in found):
@@ -76,5 +78,7 @@ def _print(found: list[tuple[str, Report]]) -> None:
             if len(report.violations) > SHOWN:
                 typer.echo(f"    and {len(report.violations) - SHOWN} more")
     count = {verdict: sum(report.ok is verdict for _, report in found) for verdict in (True, False, None)}
+    for said in dict.fromkeys(said for _, report in found for said in report.left):
+        typer.echo(f"not checked: {said}")
     right = "1 run is right" if count[True] == 1 else f"{count[True]} runs are right"
     typer.echo(f"{right}, {count[False]} wrong, {count[None]} without an event log")

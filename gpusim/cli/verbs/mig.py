@@ -49,6 +49,7 @@ def _sentence(found: Recut) -> str:
     steps = f"slices that go: {found.gone}, that are made: {found.made}"
     if found.basis == "given":
         return f"{steps}; {found.ns / 1e9:g} s in all, while slices that stay run on"
-    span = f"{found.ns / 1e9:.3g} s" + (f" ({found.low / 1e9:.3g} to {found.high / 1e9:.3g})" if found.low < found.high else "")
+    took, low, high = (f"{ns / 1e9:.2g}" for ns in (found.ns, found.low, found.high))
+    span = f"{took} s" + (f" ({low} to {high})" if low != high else "")
     where = "as measured on an A100" if found.basis == "measured" else "estimated: measured on an A100"
     return f"{steps}; {span} in all, {where}, while slices that stay run on"

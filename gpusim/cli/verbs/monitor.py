@@ -76,7 +76,7 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
     at = row["first_ns"]
     return {
         "run": row["run"], "trace": row["trace"], "machine": row["profile"], "policy": row["policy"],
-        **({"rank": row["rank"]} if "rank" in row else {}), "alert": row["alert"],
+        **{name: row[name] for name in ("rank", "tenant") if name in row}, "alert": row["alert"],
         "severity": row["severity"], "first at": show(at, TIME), "of": show(row["makespan_ns"], TIME),
         "outcome": row["outcome"],
     }  # fmt: skip

@@ -87,10 +87,10 @@ def rank(s: RoundTables, k: int) -> int:
 
 @kernel
 def fitting(s: RoundTables, job: int, k: int, room: int) -> int:
-    """GPUs that the job takes of so many: all that it wants, or an elastic one as many as there are; 0: too few are there."""
+    """GPUs that the job takes of so many: all that it wants, or an elastic one its most or all there are; 0: too few."""
     size, at = s.job[job].wants, s.job[job].elastic
     if at >= 0:
-        size = min(size, room)
+        size = min(s.job[job].most, room)
         while size > 0 and s.pace[at, k, size] <= 0.0:
             size -= 1
     return int(size)

@@ -25,7 +25,7 @@ ROUND_COURSE = record(
 
 ROUND_JOB = record(
     [("wants", i8), ("whole", i8), ("failed", i8), ("active", i8), ("placed", i8),  # whole: it does whole steps
-     ("elastic", i8),                                                               # its row of `pace`, -1: it is not
+     ("elastic", i8), ("most", i8),  # its row of `pace`, -1: it is not; GPUs that it takes of those that it wants
      ("work", f8), ("steps", f8), ("first", f8), ("end", f8)]
 )  # fmt: skip
 

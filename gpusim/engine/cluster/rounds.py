@@ -135,6 +135,21 @@ class RoundRun:
         view = ShareView(self.now, active, gpus, self.jobs, self.table.tables.job["steps"].tolist(), self.rates, self.rates_of)
         self.table.share(*self._checked(self.scheduler.shares(view) if active else {}))
         self.table.course["changed"] = 0
+        if active and (sizes := getattr(self.scheduler, "sizes", None)) is not None:
+            self._size(sizes(view), active)
+
+    def _size(self, sizes: object, active: Sequence[int]) -> None:
+        """GPUs that elastic jobs take at most in the rounds that come.  PolicyError for sizes that they cannot have."""
+        if not isinstance(sizes, Mapping):
+            raise self.error(f"answers a {type(sizes).__name__}, not numbers of GPUs by jobs")
+        for job, size in sizes.items():
+            if job not in active:
+                raise self.error(f"answers a number of GPUs of {job!r}, which is no job that is there")
+            if size not in self.jobs[job].sizes():
+                can = ", ".join(map(str, self.jobs[job].sizes()))
+                raise self.error(f"answers {size!r} GPUs for {self.jobs[job].name or f'job {job}'}, which can have {can}")
+        for job in active:
+            self.table.tables.job[job]["most"] = sizes.get(job, self.jobs[job].gpus)
 
     def _checked(self, shares: Shares) -> tuple[list[int], F64]:
         """(rows, shares by type).  PolicyError for a row of jobs that are not there."""

@@ -38,7 +38,7 @@ class TogetherTable:
         course["leftovers"], course["changed"] = leftovers, 1
         rows["first"] = rows["end"] = math.nan
         for row, job in zip(rows, jobs, strict=False):
-            row["wants"], row["whole"], row["work"] = job.gpus, bool(job.model), job.work
+            row["wants"], row["most"], row["whole"], row["work"] = job.gpus, job.gpus, bool(job.model), job.work
         rows["elastic"] = -1
         for at, number in enumerate(elastic):
             rows["elastic"][number], job = at, jobs[number]

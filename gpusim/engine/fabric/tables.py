@@ -37,6 +37,7 @@ GPU = record(
      ("switching", i8),
      ("fixed", f8), ("of_a_processor", f8),  # ns that a switch costs, and for each multiprocessor whose state leaves or comes
      ("switches", i8), ("switched", i8),  # so far, and what they took, ns
+     ("apart", i8),        # clients have multiprocessors of their own
      ("keeps", i8),        # kernels give nothing back before their ends, those that run in waves neither
      ("asks", i8),         # a policy says whose turn is next: it is asked ...
      ("asking", i8),       # ... now
@@ -51,7 +52,8 @@ SEAT = record(
      ("cap", i8),          # multiprocessors that it may have, the first ones
      ("dense", f8),        # share of each that its kernels want
      ("rank", i8),         # of its best kernel
-     ("stale", i8),        # both are to be found anew
+     ("since", i8),        # ns: when its oldest kernel came, where they give nothing back before their ends; else 0
+     ("stale", i8),        # all three are to be found anew
      ("part", f8),         # that it has of the time of its multiprocessors
      ("wanted", i8),       # RESTS, WANTS, ENDED: whether it had something to run when the policy was asked last
      ("leave", i8), ("come", i8),  # bytes that move before the turn that comes

@@ -279,21 +279,23 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
             weigh(seat, island_at(many.rows[p].island), fabric.gpu[0].keeps, now)
         if seat.dense > 0.0:
             best = min(best, seat.rank)
-    before, level, paced = -1, 1.0, 0
+    before, level, paced, keeps = -1, 1.0, 0, fabric.gpu[0].keeps != 0
     equal = caps_are_equal(fabric)
     for p in range(many.rows.size):
         seat = fabric.seats[p]
         part = 1.0
         if many.rows[p].ended:
             continue
-        if seat.dense > 0.0 and not equal:
-            kept = seat.kept if seat.rank > best else 0.0
-            seat.first = max(kept, fair(fabric, 0, seat.rank))
+        if fabric.gpu[0].apart:
+            seat.first = seat.dense
+        elif seat.dense > 0.0 and not equal:
+            kept = seat.kept if seat.rank > best or keeps else 0.0
+            seat.first = max(kept, fair(fabric, 0, seat.rank, seat.since))
             part = part_of(fabric, p, kept)
         elif seat.dense > 0.0:  # there is one level for all of a rank
-            if before < 0 or fabric.seats[before].rank != seat.rank:
-                before, level = p, fair(fabric, 0, seat.rank)
-            seat.first = max(level, seat.kept) if seat.rank > best else level
+            if before < 0 or fabric.seats[before].rank != seat.rank or fabric.seats[before].since != seat.since:
+                before, level = p, fair(fabric, 0, seat.rank, seat.since)
+            seat.first = max(level, seat.kept) if seat.rank > best or keeps else level
             part = min(1.0, seat.first / seat.dense)
         if part != seat.part:
             seat.part = part
@@ -309,7 +311,7 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
 def weigh(seat: Any, isl: Island, keeps: int, now: int) -> None:
     """How much of each multiprocessor the program's kernels want, the rank of the best, and what those from before now keep."""
     seat.stale = 0
-    seat.cap, seat.rank = isl.devices[0].sms, NEVER
+    seat.cap, seat.rank, seat.since = isl.devices[0].sms, NEVER, NEVER if keeps else 0
     wanted, held, older = 0, 0, 0
     for i in range(isl.clock[0].running):
         r = isl.running[i]
@@ -320,6 +322,7 @@ def weigh(seat: Any, isl: Island, keeps: int, now: int) -> None:
             wanted += r.granted
             held += mine
             older += mine * (a.start < now)
+            seat.since = min(seat.since, a.start)
     seat.rank += seat.priority
     seat.dense, seat.held = wanted / seat.cap, min(held, seat.cap) / seat.cap
     seat.kept = min(seat.kept, older / seat.cap)
@@ -357,30 +360,34 @@ def part_of(fabric: Fabric, p: int, kept: float) -> float:
         for q in range(fabric.seats.size):
             if fabric.seats[q].cap > at:
                 until = min(until, fabric.seats[q].cap)
-        total += (until - at) * min(mine.dense, max(kept, fair(fabric, at, mine.rank)))
+        total += (until - at) * min(mine.dense, max(kept, fair(fabric, at, mine.rank, mine.since)))
         at = until
     return min(1.0, total / (mine.dense * mine.cap))
 
 
 @kernel
-def fair(fabric: Fabric, at: int, rank: int) -> float:
+def fair(fabric: Fabric, at: int, rank: int, since: int) -> float:
     """Of one multiprocessor what a program of this rank gets at most: better ones come first, equal ones share max-min.
 
-    Worse ones leave only what their kernels do not keep.
+    Worse ones leave only what their kernels do not keep.  Where kernels give way at their ends, those of a rank come in order
+    of arrival: `since` is when the program's oldest kernel came.
     """
     room, wanting, level, last = 1.0, 0, 2.0, 3.0
     for q in range(fabric.seats.size):
         s = fabric.seats[q]
         if s.cap > at and s.dense > 0.0:
-            room -= s.dense if s.rank < rank else s.kept if s.rank > rank else 0.0
-            wanting += s.rank == rank
+            before = s.rank < rank or (s.rank == rank and s.since < since)
+            beside = s.rank == rank and s.since == since
+            room -= s.dense if before else 0.0 if beside else s.kept
+            wanting += beside
     if room <= 0.0:
         return 0.0
     while level != last:  # those that want less than the level have what they want
         last, left, sharing_it = level, room, wanting
         for q in range(fabric.seats.size):
             s = fabric.seats[q]
-            if s.cap > at and s.dense > 0.0 and s.rank == rank and s.dense < level and level <= 1.0:
+            beside = s.rank == rank and s.since == since
+            if s.cap > at and s.dense > 0.0 and beside and s.dense < level and level <= 1.0:
                 left -= s.dense
                 sharing_it -= 1
         level = left / sharing_it if sharing_it > 0 else 1.0

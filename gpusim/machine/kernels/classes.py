@@ -20,6 +20,7 @@ bytes alone.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from functools import lru_cache
@@ -55,6 +56,7 @@ class ClassedKernel(NamedTuple):
     fast: float = 0.0
     fast_loop: float = 1.0
     transformed: float = 0.0
+    issue: float = 0.0
 
 
 _TABLE: tuple[tuple[str, str], ...] = (  # the first that matches the whole name
@@ -104,6 +106,8 @@ _COMPILED = tuple((re.compile(f"(?:{pattern})_?"), what) for pattern, what in _T
 _COPIES = frozenset(("copy", "clone", "contiguous"))
 _HALF = ("float16", "bfloat16")
 _TENSOR_CORES = (*_HALF, "float32")  # the last as TF32
+_ISSUE = {1: 547.0, 2: 980.0, 4: math.inf}  # flops in a clock, by 2-byte elements at whose multiples an operand's rows begin
+_ISSUE_RESULT = {1: 364.0, 2: 980.0, 4: math.inf}  # and the result's
 _VECTOR = 8  # channels of NHWC that a thread of the vectorised kernels reads at once
 
 
@@ -187,12 +191,22 @@ def _stream(
         copies = what == "pointwise" and base(name).rstrip("_") in _COPIES
         if mixed or (copies and layout not in ("", "nhwc", "contiguous")):
             what = "strided"
+    elif base(name).startswith("nll_loss"):
+        what, moved = _of_targets(name, shape, written)
     elif what in ("pool", "pool backward") and layout == "nhwc":
         what += " nhwc"
     special = written / size if what == "special" else 0.0
     yield ClassedKernel(what, dtype, 0.0, moved, moved, special=special)
     if flops:
         yield ClassedKernel("gemm", dtype, flops, 0.0, 0.0, loop=64.0)
+
+
+def _of_targets(name: str, shape: Shape | None, written: float) -> tuple[str, float]:
+    """Class and bytes of a loss that looks only at the score of each target, and of its gradient, zero elsewhere."""
+    if "backward" in name:
+        return "fill", written
+    targets = shape.inputs[1] if shape is not None and len(shape.inputs) > 1 else None
+    return "reduce", written + 16.0 * prod(targets if isinstance(targets, tuple) else ())
 
 
 def _product(what: str, dtype: str, shape: Shape, flops: float, moved: float) -> ClassedKernel | None:
@@ -205,7 +219,33 @@ def _product(what: str, dtype: str, shape: Shape, flops: float, moved: float) ->
     if what == "gemm":
         rows, batch = rows * batch, 1.0
     found = flops or 2.0 * rows * columns * k * batch
-    return ClassedKernel(what, dtype, found, moved, moved, float(k), rows, columns, batch)
+    issue = _issue(dtype, shape, matrices[-2], matrices[-1], out)
+    return ClassedKernel(what, dtype, found, moved, moved, float(k), rows, columns, batch, issue=issue)
+
+
+def _issue(dtype: str, shape: Shape, a: Dims, b: Dims, out: Dims) -> float:
+    """Flops of a product that a processor computes in a clock at most where rows do not begin at multiples of 8 bytes; else 0.
+
+    The loads that feed tensor cores take 16 bytes at once, or 8, or 4; with an odd number of 2-byte elements in a row no such
+    load fits, as with the 50,257 words of GPT-2.  Of 4 bytes 250 to 266 TFLOP/s were measured on an H100 (132 processors at
+    1.98 GHz), of 2 bytes 133 to 152 where an operand lies so and 95 where the result does, in six products each
+    (gpusim/calibrate/data/h100_sxm/steps); products of rows of 16 bytes reach 700 there.
+    """
+    if dtype not in _HALF:
+        return 0.0
+    layouts = shape.parameters.get("layout", "").split(",")
+    sides = [layouts[at] if len(layouts) > 1 else layouts[0] for at in (-3, -2, -1)] if len(layouts) != 2 else [""] * 3
+    inner = [dims[-2] if layout.startswith("1x0") else dims[-1] for dims, layout in zip((a, b, out), sides, strict=True)]
+    if out[-2] == 1 or inner[2] == 1:
+        return 0.0  # a product with a vector has no tiles
+    operands, result = min(_aligned(inner[0]), _aligned(inner[1])), _aligned(inner[2])
+    bound = min(_ISSUE[operands], _ISSUE_RESULT[result])
+    return 0.0 if math.isinf(bound) else bound
+
+
+def _aligned(elements: int) -> int:
+    """Elements at whose multiples every row begins: 1, 2 or 4 (and more)."""
+    return 4 if elements % 4 == 0 else 2 if elements % 2 == 0 else 1
 
 
 def _recurrent(name: str, dtype: str, shape: Shape, moved: float) -> ClassedKernel:

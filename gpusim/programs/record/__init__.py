@@ -34,7 +34,7 @@ def begin(path: Any = None, *, fake: bool | None = None, **options: Any) -> Any:
     if fake is False or (fake is None and torch.cuda.is_available()):
         from gpusim.programs.record.on_gpu import GpuRecording
 
-        return GpuRecording(path, **{key: value for key, value in options.items() if key in ("name", "steps")})
+        return GpuRecording(path, **{key: value for key, value in options.items() if key in ("name", "steps", "issue_ns")})
     from gpusim.programs.record.recording import Recording
 
     return Recording(path, **options)

@@ -31,10 +31,12 @@ class Seen:
     what: Operator | str | tuple[int, str]
 
 
-def join(memory: Trace, seen: Sequence[Seen], durations: Mapping[int, int] | None = None) -> Trace:
+def join(memory: Trace, seen: Sequence[Seen], durations: Mapping[int, int] | None = None, issue_ns: float = 0.0) -> Trace:
     """The allocator's trace with the operators and phases among its events; durations in ns by position in `seen`.
 
-    `memory` is an imported snapshot: what it holds before the first event was served before the first operator.
+    `memory` is an imported snapshot: what it holds before the first event was served before the first operator.  Its times are
+    those of a host that is watched, which takes many times as long.  They are shortened to `issue_ns`, what the host takes for
+    the same when nothing watches it; without that they are left out.
     """
     events: list[tuple[int, Any, int]] = []  # kind, what, position in memory's events or in seen
     category = dict.fromkeys(range(memory.tensors), "unknown")
@@ -72,10 +74,21 @@ def join(memory: Trace, seen: Sequence[Seen], durations: Mapping[int, int] | Non
             live.pop(int(memory.addr[at]), None)
         events.append((kind, tensor, at))
     catch_up(float("inf"))
-    return _build(memory, events, category, durations or {}, lost)
+    return _build(memory, events, category, durations or {}, lost, _times(memory, issue_ns))
 
 
-def _build(memory: Trace, events: Iterable[Any], category: Mapping[int, str], durations: Mapping[int, int], lost: int) -> Trace:
+def _times(memory: Trace, issue_ns: float) -> list[int]:
+    """Of the memory's events in ns, -1 where nothing is known."""
+    timed = memory.time[memory.time >= 0]
+    if not issue_ns or not len(timed) or timed[-1] <= timed[0]:
+        return [-1] * len(memory.time)
+    pace = issue_ns / float(timed[-1] - timed[0])
+    return [round((t - int(timed[0])) * pace) if t >= 0 else -1 for t in memory.time.tolist()]
+
+
+def _build(
+    memory: Trace, events: Iterable[Any], category: Mapping[int, str], durations: Mapping[int, int], lost: int, times: list[int]
+) -> Trace:
     build = TraceBuilder(memory.name)
     phase, ids = "fwd", dict[int, int]()
     for kind, what, at in events:
@@ -89,7 +102,7 @@ def _build(memory: Trace, events: Iterable[Any], category: Mapping[int, str], du
             build.begin_phase(what)
             phase = what.rsplit(".", 1)[-1].rstrip("0123456789") or what
         else:
-            common = {"stream": int(memory.stream[at]), "time": int(memory.time[at]), "addr": int(memory.addr[at])}
+            common = {"stream": int(memory.stream[at]), "time": times[at], "addr": int(memory.addr[at])}
             if kind == ALLOC:
                 named = category[what]
                 ids[what] = build.alloc(int(memory.size[what]), phase if named == "unknown" else named, **common)
@@ -97,7 +110,8 @@ def _build(memory: Trace, events: Iterable[Any], category: Mapping[int, str], du
                 build.free(ids[what], **common)
             else:
                 build.event(kind, what, nbytes=int(memory.bytes[at]), **common)
-    build.meta = {**memory.meta, "lacks": [] if durations else ["kernel times"], "accesses_of_unknown_memory": lost}
+    lacks = [what for what, known in (("kernel times", durations), ("host times", max(times, default=-1) >= 0)) if not known]
+    build.meta = {**memory.meta, "lacks": lacks, "accesses_of_unknown_memory": lost}
     return build.finish()
 
 

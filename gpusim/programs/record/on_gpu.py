@@ -93,7 +93,11 @@ class GpuRecording:
 
     fake = False
 
-    def __init__(self, path: str | Path | None, *, name: str | None = None, steps: int | None = None) -> None:
+    def __init__(
+        self, path: str | Path | None, *, name: str | None = None, steps: int | None = None, issue_ns: float = 0.0
+    ) -> None:
+        """issue_ns: what the host takes to start all that runs inside when nothing watches it; 0 leaves its times out."""
+        self.issue_ns = issue_ns
         self.path = Path(path) if path is not None else None
         self.name = name or (self.path.name.removesuffix(".npz") if self.path else "recording")
         self.trace: Trace | None = None
@@ -128,7 +132,7 @@ class GpuRecording:
             if kind is not None and kind is not EnoughSteps:
                 return False
             self._profiler.export_chrome_trace(str(profile))
-            self.trace = assemble(snapshot, profile, self._watch.seen, self.name, torch.cuda.current_device())
+            self.trace = assemble(snapshot, profile, self._watch.seen, self.name, torch.cuda.current_device(), self.issue_ns)
         if self.path is not None:
             from gpusim.trace.files import save_trace
 
@@ -136,13 +140,13 @@ class GpuRecording:
         return kind is EnoughSteps
 
 
-def assemble(snapshot: Path, profile: Path, seen: list[Seen], name: str, device: int) -> Trace:
-    """The trace of a recording from its three sources."""
+def assemble(snapshot: Path, profile: Path, seen: list[Seen], name: str, device: int, issue_ns: float = 0.0) -> Trace:
+    """The trace of a recording from its three sources, and the time that its host takes."""
     from gpusim.programs.recordings import import_trace
 
     memory = import_trace(snapshot, "pytorch", name=name, device=device, frames=False)
     took = kernel_ns(json.loads(profile.read_bytes())["traceEvents"], _RANGE)
-    return join(memory, seen, {int(key.removeprefix(_RANGE)): ns for key, ns in took.items()})
+    return join(memory, seen, {int(key.removeprefix(_RANGE)): ns for key, ns in took.items()}, issue_ns)
 
 
 def _addresses(found: list[torch.Tensor]) -> list[int]:

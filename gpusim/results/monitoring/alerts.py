@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.results.monitoring.family import PLACE
 from gpusim.results.monitoring.samples import Samples
 from gpusim.results.monitoring.windows import ahead, grown, increase, lasting, rises
 
@@ -108,7 +107,7 @@ def _rising(series: str) -> str:
 
 _MEMORY = "|".join(MEMORY_WAITS)
 _LOW = "gpusim_step_low_bytes"
-_PEERS = ", ".join(PLACE)
+_PEERS = "device, host, rank"  # what ranks of a run differ in; tenants of a device are no peers
 
 ALERTS = (
     Alert(

@@ -15,7 +15,6 @@ COUNTER, GAUGE = "counter", "gauge"
 PREFIX = "gpusim_"
 # What every sample is of; "" where a label has no meaning, which for Prometheus is not to have it.
 IDENTITY = ("trace", "profile", "policy", "run", "device", "host", "tenant", "rank")
-PLACE = ("device", "host", "tenant")
 
 Curve = tuple[tuple[str, ...], F64]  # values of the family's own labels, and what it comes to at each moment
 

@@ -44,6 +44,6 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
     panel.set_xlabel(f"time [{time_unit}]")
     panel.set_ylabel(f"reserved [{byte_unit}]")
     left = len(found.curves) - len(shown)
-    note = f"Run: {found.run}." + (f" {left} more kinds of ranks are not drawn." if left else "")
-    headline(figure, question or "What does each rank hold?", found.answer, note, handles)
+    note = f"Run: {found.run}." + (f" {left} more kinds of {found.what}s are not drawn." if left else "")
+    headline(figure, question or found.question, found.answer, note, handles)
     return figure

@@ -48,7 +48,7 @@ def _stalled(per_second: float) -> dict[str, str]:
 
 
 def _peers(slow: float) -> dict[str, str]:
-    return {f'gpusim_step_kernel_seconds{{device="{n}"}}': f"{2 if n < 3 else slow}x90" for n in range(4)}
+    return {f'gpusim_step_kernel_seconds{{device="{n}", rank="{n}"}}': f"{2 if n < 3 else slow}x90" for n in range(4)}
 
 
 def _cluster(metric: str, gpus: int) -> dict[str, str]:
@@ -72,7 +72,7 @@ CASES = {
     },
     "GpusimOutOfMemory": RuleTest({"gpusim_ooms_total": "0x29 1x60"}, {"gpusim_ooms_total": "0x90"}, 25, 31),
     "GpusimThrashing": RuleTest(_stalled(0.7), _stalled(0.3), 10, 40),
-    "GpusimStraggler": RuleTest(_peers(2.5), _peers(2.3), 5, 15, "2.5s", {"device": "3"}),
+    "GpusimStraggler": RuleTest(_peers(2.5), _peers(2.3), 5, 15, "2.5s", {"device": "3", "rank": "3"}),
     "GpusimClusterBehind": RuleTest(_cluster("gpus_wanted", 80), _cluster("gpus_wanted", 60), 10, 25, "80"),
     "GpusimClusterFragmented": RuleTest(_cluster("gpus_apart", 4), _cluster("gpus_apart", 3), 5, 15, "4"),
     "GpusimClusterOutOfMemory": RuleTest(

@@ -64,13 +64,16 @@ def breakdown(run: Result) -> Breakdown:
 
 
 def answer(shown: Sequence[Result], keys: Sequence[str]) -> str:
-    """The largest stall of the slowest run, and the share of kernels in the fastest."""
+    """The largest stalls of the slowest run, beside others with what their kernels take longer, and the share of kernels in the
+    fastest."""
     finished = sorted((r for r in shown if r.finished), key=lambda r: r.metrics.get("makespan_ns", 0))
     if not finished:
         return "No run finished."
     slow, fast = finished[-1], finished[0]
     busy = ratio(value(fast, "compute_busy_ns"), value(fast, "makespan_ns"))
-    stalls = sorted(((slow.metrics.get(name, 0), label) for name, label in [*PARTS.items()][1:]), reverse=True)
+    slower = slow.metrics.get("compute_busy_ns", 0) - fast.metrics.get("compute_busy_ns", 0)
+    others = [(slower, "in slower kernels")] if slow.beside and slow.spec["trace"] == fast.spec["trace"] else []
+    stalls = sorted([*others, *((slow.metrics.get(name, 0), label) for name, label in [*PARTS.items()][1:])], reverse=True)
     sentences = []
     if busy is not None:
         subject = f"In the fastest run, {run_name(fast, keys)}, kernels run" if len(finished) > 1 else "Kernels run"

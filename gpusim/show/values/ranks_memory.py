@@ -1,4 +1,4 @@
-"""What each rank of the best run holds over time: equal ranks share a curve."""
+"""What each rank of the best run holds over time, or each program beside others: equal ones share a curve."""
 
 from __future__ import annotations
 
@@ -19,11 +19,20 @@ HELD = "reserved_bytes"
 
 @dataclass(frozen=True)
 class HeldByRanks:
-    """Curves of one run: name ("ranks 0 to 3") -> ns and bytes; the least capacity of a rank, None without a limit."""
+    """Curves of one run: name ("ranks 0 to 3") -> ns and bytes; the least capacity of a rank, None without a limit.
+
+    what  rank, or program
+    """
 
     run: str
     curves: dict[str, tuple[Floats, Floats]]
     capacity: float | None
+    what: str = "rank"
+
+    @property
+    def question(self) -> str:
+        """What the curves answer."""
+        return f"What does each {self.what} hold?"
 
     @property
     def answer(self) -> str:
@@ -36,7 +45,7 @@ class HeldByRanks:
 
 
 def telling(results: Sequence[Result]) -> bool:
-    """Whether a run has ranks."""
+    """Whether a run has ranks, or other programs beside it."""
     return any(r.ranks for r in results)
 
 
@@ -51,12 +60,12 @@ def held_by_ranks(results: Sequence[Result]) -> HeldByRanks | None:
     alike: dict[bytes, list[int]] = {}
     for i, rank in enumerate(run.ranks):
         alike.setdefault(moments(rank).tobytes() + column(rank, HELD).tobytes(), []).append(i)
-    curves = {}
+    curves, what = {}, "program" if run.beside else "rank"
     for mine in alike.values():
         rank = run.ranks[mine[0]]
         time, held = moments(rank), column(rank, HELD)
         if rank.finished and end(rank) > time[-1]:
             time, held = np.append(time, end(rank)), np.append(held, held[-1])
-        curves[numbers(mine)] = (time, held)
+        curves[numbers(mine, what) + (f", {rank.spec['gpu']}" if run.beside else "")] = (time, held)
     limits = [limit for rank in run.ranks if (limit := capacity(rank)) is not None]
-    return HeldByRanks(run_name(run, varying(results), alone="parallel"), curves, min(limits, default=None))
+    return HeldByRanks(run_name(run, varying(results), alone="parallel"), curves, min(limits, default=None), what)

@@ -165,7 +165,8 @@ class IslandRates(JobRates):
         programs = [
             Program(work, gpu, room, cap) for work, room, (_, cap, _) in zip(works, rooms, rows, strict=True)
         ]
-        tenancy = Tenancy(self.sharing, tuple(Tenant() for _ in rows), switch_of(gpu))
+        apart = bool(self.caps) and sum(cap for _, cap, _ in rows) <= 100
+        tenancy = Tenancy(self.sharing, tuple(Tenant() for _ in rows), switch_of(gpu), apart=apart)
         ran = simulate_tenants(programs, tenancy, **self._choices)
         for (model, *_), result in zip(rows, ran.results, strict=True):
             _finished(model, kind, result)

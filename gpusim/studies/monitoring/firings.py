@@ -13,7 +13,7 @@ from gpusim.studies.monitoring.runs import RecordedRuns
 def fired(runs: RecordedRuns) -> Iterator[tuple[Result, list[dict[str, Any]]]]:
     """Each run with a row for each alert that fires in it.
 
-    run, trace, profile, policy, device  as its samples have them, and rank where it has several
+    run, trace, profile, policy, device  as its samples have them, rank where it has several, tenant beside others on the GPU
     outcome, makespan_ns  as its result
     alert, severity    of the rule
     first_ns           when it first fires, in simulated time
@@ -25,6 +25,7 @@ def fired(runs: RecordedRuns) -> Iterator[tuple[Result, list[dict[str, Any]]]]:
             {
                 **{name: found.identity[name] for name in ("run", "trace", "profile", "policy", "device")},
                 **({"rank": found.identity["rank"]} if found.identity["rank"] else {}),
+                **({"tenant": found.identity["tenant"]} if result.beside else {}),
                 "outcome": result.outcome, "makespan_ns": int(result.metrics["makespan_ns"]), "alert": found.alert.name,
                 "severity": found.alert.severity, "first_ns": found.first, "first_s": found.seconds, "lasted_s": found.lasted,
             }

@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpusim.base.errors import ResultError
+from gpusim.base.yaml.values import policy
 from gpusim.experiment.ran import program_of
+from gpusim.machine.tenancy import EXCLUSIVE, way
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.results.activities import activities
 from gpusim.results.folder import is_logged, load_result, run_folders
@@ -69,13 +71,19 @@ def ended(result: Result) -> int:
 def of_ranks(result: Result, clock: MetricsClock) -> list[Samples]:
     """The samples of the ranks of a run with their logs: rank and device have one number, and all the run's name.
 
-    Raises ResultError for a rank without times.
+    Programs beside each other are tenants of one device, each by its own name; of one each where the GPU is not shared.
+    Raises ResultError for one without times.
     """
     until, found = ended(result), []
+    alone = way(policy(result.spec.get("tenancy", EXCLUSIVE))).name == EXCLUSIVE
     for number, rank in enumerate(result.ranks):
-        spec = {**result.spec, **rank.spec, "trace": result.spec["trace"], "profile": result.spec["profile"], "rank": number}
+        spec = {**result.spec, **rank.spec, "profile": result.spec["profile"]}
+        if result.beside:
+            spec["trace"], place = rank.spec.get("gpu", result.spec["trace"]), (number if alone else 0, 0, number)
+        else:
+            spec["trace"], spec["rank"], place = result.spec["trace"], number, (number, 0, 0)
         one, program = replace(rank, spec=spec, key=result.key), rank.program
-        found.append(samples(one, program, activities(one, program), clock, place=(number, 0, 0), until=until))
+        found.append(samples(one, program, activities(one, program), clock, place=place, until=until))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Reserved memory of each rank of the best run over time."""
+"""Reserved memory of each rank, or program beside others, of the best run over time."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ def chart(results: Sequence[Result]) -> PlotChart:
         "yaxis": {"title": {"text": f"reserved [{byte_unit}]"}, "rangemode": "tozero"},
     }
     left = len(found.curves) - len(shown)
-    note = f"Run: {found.run}." + (f" {left} more kinds of ranks are not shown." if left else "")
-    return PlotChart("What does each rank hold?", found.answer, [PlotView("", [PlotPanel("", data, layout)])], legend, note)
+    note = f"Run: {found.run}." + (f" {left} more kinds of {found.what}s are not shown." if left else "")
+    return PlotChart(found.question, found.answer, [PlotView("", [PlotPanel("", data, layout)])], legend, note)
