@@ -11,11 +11,12 @@ it reaches has changed (`reached`).
 """
 
 from gpusim.base.compiled.addresses import address, function_at
+from gpusim.base.compiled.ahead import fetch
 from gpusim.base.compiled.entries import BARE, CompiledEntry, direct, entry, kept
 from gpusim.base.compiled.kernels import callee, inlined, kernel, outlined
 from gpusim.base.compiled.pointers import Placed, by_pointer, tables_at
 
 __all__ = [
-    "BARE", "CompiledEntry", "Placed", "address", "by_pointer", "callee", "direct", "entry", "function_at", "inlined", "kept",
+    "BARE", "CompiledEntry", "Placed", "address", "by_pointer", "callee", "direct", "entry", "fetch", "function_at", "inlined", "kept",
     "kernel", "outlined", "tables_at",
 ]  # fmt: skip

@@ -113,13 +113,14 @@ def catch_up_to(isl: Island, now: int) -> None:
 
 
 @kernel
-def add(isl: Island, activity: int, way: int, passes: int, size: float, cap: float) -> None:
-    """One more flow of the program."""
+def add(isl: Island, activity: int, way: int, passes: int, size: float, cap: float) -> Any:
+    """One more flow of the program, returned."""
     w = isl.ways[way]
     x = put(isl, isl.clock[0].process, activity, way, size, cap)
     x.route, x.route_end, x.passes = w.route, w.route_end, passes
     if isl.traffic.size > 1:
         keep(isl, x)
+    return x
 
 
 @kernel
@@ -171,7 +172,7 @@ def take_ended(isl: Island) -> Any:
     The loop reschedules, unless another flow ends at the same instant: then the tick stays for it.
     """
     fluid = isl.fluid[0]
-    advance(isl, first_end(isl))
+    advance(isl, fluid.first)
     ended, others, least = -1, 0, math.inf
     for f in range(fluid.flows):
         x = isl.flow[f]
@@ -185,4 +186,6 @@ def take_ended(isl: Island) -> Any:
     if kept:
         isl.traffic[kept - 1].end, isl.traffic[kept - 1].left = fluid.tick, 0.0
     fluid.reshare = others <= 1
+    if others > 1:
+        fluid.first = first_end(isl)
     return process, activity, way

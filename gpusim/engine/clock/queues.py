@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gpusim.base.compiled import kernel, outlined
+from gpusim.base.compiled import fetch, kernel, outlined
 from gpusim.engine.clock import accounts, copy_engines, lent, links, managed, remote, sharing, sms
 from gpusim.engine.clock import event_heap as heap
 from gpusim.engine.clock.records import record as record
@@ -134,6 +134,8 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
                 break
             queue.started += 1
             queue.running += 1
+            fetch(isl.activities, queue.base + (queue.started & queue.mask))
+            fetch(isl.need, queue.base + (queue.started & queue.mask))
             a.start, a.ends = c.now, c.now + a.duration
             if queue.computes:
                 accounts.account_stall(isl, pol, row)

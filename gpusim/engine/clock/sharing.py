@@ -123,12 +123,14 @@ def time_left(isl: Island, i: int) -> float:
 def flow_on(isl: Island, i: int, left: float) -> None:
     """The i-th's own work, of which so many ns are left, is a flow from now on, no faster than its multiprocessors let it."""
     r = isl.running[i]
-    speed = r.granted / r.sms * isl.tenants[0].part
+    granted = r.granted / r.sms
+    speed = granted * isl.tenants[0].part
     r.work = FLOWS
     if r.need > 0.0:
-        links.add(isl, r.activity, NO_WAY, 1, left * r.need, r.need * speed)
+        x = links.add(isl, r.activity, NO_WAY, 1, left * r.need, r.need * speed)
     else:
-        links.add(isl, r.activity, NO_WAY, 0, left, speed)
+        x = links.add(isl, r.activity, NO_WAY, 0, left, speed)
+    x.granted, x.need = granted, r.need
 
 
 @outlined
@@ -199,4 +201,5 @@ def note_end(isl: Island) -> None:
     fluid = isl.fluid[0]
     fluid.tick = NEVER
     if fluid.flows > 0:
-        fluid.tick = fluid.base + max(math.ceil(links.first_end(isl) - links.SAME_INSTANT), 0)
+        fluid.first = links.first_end(isl)
+        fluid.tick = fluid.base + max(math.ceil(fluid.first - links.SAME_INSTANT), 0)

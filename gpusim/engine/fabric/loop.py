@@ -19,19 +19,21 @@ processes_at, as_run = tables_at(PROCESSES), function_at(RUN)
 @kernel
 def reschedule(fabric: Fabric, many: Processes, now: int) -> None:
     """Share the links of all devices, and the memory of each, anew."""
-    rows = many.rows
+    rows, apart = many.rows, fabric.gpu[0].mode == APART
     one = island_at(rows[0].island)
     fluid = one.fluid[0]
     sharing.begin(one, now)
-    for p in range(rows.size):
-        if rows[p].ended == 0:
-            sharing.loosen(island_at(rows[p].island))
+    if apart or fabric.gpu[0].tight:
+        fabric.gpu[0].tight = 0
+        for p in range(rows.size):
+            if rows[p].ended == 0:
+                sharing.loosen(island_at(rows[p].island))
     while fluid.reshare:
         if fluid.flows > 0:
             links.share(one)
         fluid.reshare = 0
-        if fabric.gpu[0].mode != APART:
-            tenants.share_memory(many)
+        if not apart:
+            tenants.share_memory(fabric, many)
             continue
         for p in range(rows.size):
             if rows[p].ended == 0:

@@ -50,7 +50,7 @@ def arbitrate(fabric: Fabric, many: Processes, now: int) -> None:
         divide(fabric, many, now)
 
 
-@kernel
+@outlined
 def hand(many: Processes, p: int, part: float, now: int) -> None:
     """The p-th program has this part of the time of its multiprocessors from now on."""
     isl = island_at(many.rows[p].island)
@@ -270,7 +270,7 @@ def processors(isl: Island) -> int:
 @kernel
 def divide(fabric: Fabric, many: Processes, now: int) -> None:
     """MPS: each program's kernels lie evenly over the multiprocessors that its cap leaves it, the first ones."""
-    best = NEVER
+    best, equal = NEVER, True
     for p in range(many.rows.size):
         seat = fabric.seats[p]
         if many.rows[p].ended:
@@ -279,8 +279,8 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
             weigh(seat, island_at(many.rows[p].island), fabric.gpu[0].keeps, now)
         if seat.dense > 0.0:
             best = min(best, seat.rank)
+        equal = equal and (seat.cap == fabric.seats[0].cap)
     before, level, paced = -1, 1.0, 0
-    equal = caps_are_equal(fabric)
     for p in range(many.rows.size):
         seat = fabric.seats[p]
         part = 1.0
@@ -302,7 +302,7 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
     for p in range(many.rows.size):
         fabric.seats[p].kept = min(fabric.seats[p].held, fabric.seats[p].first)
     if paced:
-        pace(many, now)
+        pace(fabric, many, now)
 
 
 @kernel
@@ -326,23 +326,16 @@ def weigh(seat: Any, isl: Island, keeps: int, now: int) -> None:
 
 
 @kernel
-def pace(many: Processes, now: int) -> None:
+def pace(fabric: Fabric, many: Processes, now: int) -> None:
     """Kernels that flow are as fast as their programs' parts let them."""
     one = island_at(many.rows[0].island)
     links.catch_up_to(one, now)
     for f in range(one.fluid[0].flows):
         x = one.flow[f]
         if x.way == NO_WAY and x.process >= 0:
-            sms.pace(island_at(many.rows[x.process].island), f)
+            speed = x.granted * fabric.seats[x.process].part
+            x.cap = x.need * speed if x.need > 0.0 else speed
     one.fluid[0].reshare = 1
-
-
-@kernel
-def caps_are_equal(fabric: Fabric) -> bool:
-    equal = True
-    for q in range(1, fabric.seats.size):
-        equal = equal and (fabric.seats[q].cap == fabric.seats[0].cap)
-    return equal
 
 
 @kernel
@@ -368,7 +361,7 @@ def fair(fabric: Fabric, at: int, rank: int) -> float:
 
     Worse ones leave only what their kernels do not keep.
     """
-    room, wanting, level, last = 1.0, 0, 2.0, 3.0
+    room, wanting = 1.0, 0
     for q in range(fabric.seats.size):
         s = fabric.seats[q]
         if s.cap > at and s.dense > 0.0:
@@ -376,11 +369,12 @@ def fair(fabric: Fabric, at: int, rank: int) -> float:
             wanting += s.rank == rank
     if room <= 0.0:
         return 0.0
+    level, last = room / wanting if wanting > 0 else 1.0, 2.0
     while level != last:  # those that want less than the level have what they want
         last, left, sharing_it = level, room, wanting
         for q in range(fabric.seats.size):
             s = fabric.seats[q]
-            if s.cap > at and s.dense > 0.0 and s.rank == rank and s.dense < level and level <= 1.0:
+            if s.cap > at and s.dense > 0.0 and s.rank == rank and s.dense < level:
                 left -= s.dense
                 sharing_it -= 1
         level = left / sharing_it if sharing_it > 0 else 1.0
@@ -388,24 +382,21 @@ def fair(fabric: Fabric, at: int, rank: int) -> float:
 
 
 @kernel
-def share_memory(many: Processes) -> None:
+def share_memory(fabric: Fabric, many: Processes) -> None:
     """All that run on the device share the bandwidth of its memory, where that does not suffice."""
-    rows, total, tight = many.rows, 0.0, True
+    rows, total = many.rows, 0.0
     first = island_at(rows[0].island)
     if first.devices[0].shares_memory == 0:
         return
     for p in range(rows.size):
         if rows[p].ended == 0:
-            isl = island_at(rows[p].island)
-            isl.clock[0].demand = 0.0
-            total += sharing.needs(isl)
-            tight = tight and isl.clock[0].tight != 0
+            total += sharing.needs(island_at(rows[p].island))
     for f in range(first.fluid[0].flows):
         x = first.flow[f]
         if x.process >= 0 and rows[x.process].ended == 0:
-            island_at(rows[x.process].island).clock[0].demand += x.rate * x.passes
             total += x.rate * x.passes
-    if not tight and total > first.devices[0].bandwidth:
+    if fabric.gpu[0].tight == 0 and total > first.devices[0].bandwidth:
+        fabric.gpu[0].tight = 1
         for p in range(rows.size):
             if rows[p].ended == 0:
                 sharing.slow_down(island_at(rows[p].island))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim.base.compiled import kernel
+from gpusim.base.compiled import fetch, kernel
 from gpusim.engine.clock import queues
 from gpusim.engine.memory import blocks, swaps
 from gpusim.engine.memory import evicting as choice
@@ -61,8 +61,44 @@ def may_launch(isl: Island, prog: Instructions, h: Any, o: int, stream: int) -> 
             t = isl.tenants[0]
             t.drain = 1
             t.owed -= prog.call[o]
+        look_ahead(isl, prog, o, stream)
         return False
     return True
+
+
+@kernel
+def look_ahead(isl: Island, prog: Instructions, o: int, stream: int) -> None:
+    """The operator will be launched soon."""
+    queue = isl.queues[stream]
+    row = queue.base + (queue.submitted & queue.mask)
+    fetch(isl.activities, row)
+    fetch(isl.need, row)
+    for j in range(prog.acc_start[o], prog.acc_start[o + 1]):
+        u = prog.acc_unit[j]
+        fetch(isl.units, u)
+        fetch(isl.after, u)
+        fetch(isl.use, u)
+    soon = o + 16
+    if soon < prog.duration.size:
+        fetch(prog.duration, soon)
+        fetch(prog.bytes, soon)
+        fetch(prog.need, soon)
+        fetch(prog.call, soon)
+        fetch(prog.clock, soon)
+        fetch(prog.acc_start, soon)
+        fetch(prog.carried[0], soon)
+        fetch(prog.carried[1], soon)
+        fetch(prog.sms[0], soon)
+        fetch(prog.sms[1], soon)
+        fetch(isl.began, o - 1000)
+        fetch(prog.sms[0], o-1000)
+        fetch(prog.sms[1], o-1000)
+        fetch(prog.need, o-1000)
+        k = prog.acc_start[o] + 48
+        fetch(prog.acc_unit, k)
+        fetch(prog.acc_next, k)
+        fetch(prog.acc_write, k)
+        fetch(prog.instructions, isl.hosts[0].pc + 16)
 
 
 @kernel
