@@ -180,7 +180,10 @@ WAY = record(
     [("rate", f8), ("latency", i8), ("curve", i8), ("route", i8), ("route_end", i8),
      ("passes", i8)]       # how often its bytes pass the device's memory, where that is shared: entries behind route_end
 )  # fmt: skip
-LINK = record([("rate", f8), ("left", f8), ("users", i8)])
+LINK = record(
+    [("rate", f8), ("left", f8), ("users", i8),
+     ("used", i8)]         # of row i: the i-th of those links that flows are on
+)  # fmt: skip
 # Without a way: a kernel's own work, in bytes of the device's memory, or in ns when it needs none.
 FLOW = record(
     [("process", i8), ("activity", i8), ("way", i8), ("passes", i8), ("remaining", f8), ("cap", f8), ("rate", f8),

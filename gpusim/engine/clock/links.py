@@ -32,25 +32,32 @@ def share(isl: Island) -> None:
             rate = min(rate, link[route[r]].rate)
         flow[0].rate = rate
         return
-    open_flows = 0
+    open_flows, used = 0, 0
     for f in range(n):
         x = flow[f]
         free = x.route == x.route_end  # it shares nothing
         x.fixed = int(free)
         x.rate = x.cap if free else 0.0
         open_flows += not free
-    if open_flows:
-        for i in range(link.size):
-            link[i].left = link[i].rate
-            link[i].users = 0
-        for f in range(n):
-            for r in range(flow[f].route, flow[f].route_end):
-                link[route[r]].users += 1
+        for r in range(x.route, x.route_end):
+            link[route[r]].users = 0
+    for f in range(n):
+        for r in range(flow[f].route, flow[f].route_end):
+            k = link[route[r]]
+            if k.users == 0:
+                k.left = k.rate
+                link[used].used = route[r]
+                used += 1
+            k.users += 1
     while open_flows > 0:
-        level = math.inf
-        for i in range(link.size):
-            if link[i].users > 0:
-                level = min(level, link[i].left / link[i].users)
+        level, busy = math.inf, 0
+        for i in range(used):
+            k = link[link[i].used]
+            if k.users > 0:
+                level = min(level, k.left / k.users)
+                link[busy].used = link[i].used
+                busy += 1
+        used = busy
         for f in range(n):
             if flow[f].fixed == 0:
                 level = min(level, flow[f].cap)

@@ -134,8 +134,9 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
                 break
             queue.started += 1
             queue.running += 1
-            fetch(isl.activities, queue.base + (queue.started & queue.mask))
-            fetch(isl.need, queue.base + (queue.started & queue.mask))
+            if c.coupled:  # until it starts the next one, other programs have the processor's cache
+                fetch(isl.activities, queue.base + (queue.started & queue.mask))
+                fetch(isl.need, queue.base + (queue.started & queue.mask))
             a.start, a.ends = c.now, c.now + a.duration
             if queue.computes:
                 accounts.account_stall(isl, pol, row)

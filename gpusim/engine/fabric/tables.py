@@ -53,6 +53,9 @@ SEAT = record(
      ("dense", f8),        # share of each that its kernels want
      ("rank", i8),         # of its best kernel
      ("stale", i8),        # both are to be found anew
+     ("seen", i8),         # it has done nothing since it was seen that
+     ("flows", i8),        # ... all its kernels that run flow, and
+     ("needs", f8),        # what those that do not take of the memory's bandwidth, bytes/ns
      ("part", f8),         # that it has of the time of its multiprocessors
      ("wanted", i8),       # RESTS, WANTS, ENDED: whether it had something to run when the policy was asked last
      ("leave", i8), ("come", i8),  # bytes that move before the turn that comes

@@ -12,7 +12,7 @@ from gpusim.engine.clock import links, sharing, sms
 from gpusim.engine.fabric import limits
 from gpusim.engine.fabric.tables import COMES, ENDED, LEAVES, MOVES, NOTHING_MOVES, SHEDS, WANTS, Fabric
 from gpusim.engine.host.island import island_at
-from gpusim.engine.state import BY_TURNS, NEVER, NO_WAY, WAITS, Island, Processes
+from gpusim.engine.state import BY_TURNS, FLOWS, NEVER, NO_WAY, WAITS, Island, Processes
 from gpusim.trace.trace import COPY_IN, COPY_OUT, KERNEL
 
 
@@ -296,13 +296,28 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
             seat.first = max(level, seat.kept) if seat.rank > best else level
             part = min(1.0, seat.first / seat.dense)
         if part != seat.part:
+            look_at(seat, island_at(many.rows[p].island))
+            if seat.flows and seat.part > 0.0 and part > 0.0:  # its kernels flow on, at another pace
+                island_at(many.rows[p].island).tenants[0].part = part
+            else:
+                hand(many, p, part, now)
+                seat.seen = 0
             seat.part = part
-            hand(many, p, part, now)
             paced = 1
     for p in range(many.rows.size):
         fabric.seats[p].kept = min(fabric.seats[p].held, fabric.seats[p].first)
     if paced:
         pace(fabric, many, now)
+
+
+@kernel
+def look_at(seat: Any, isl: Island) -> None:
+    """What the program's kernels do."""
+    if seat.seen == 0:
+        seat.seen, seat.flows, seat.needs = 1, 1, sharing.needs(isl)
+        for i in range(isl.clock[0].running):
+            if isl.running[i].work != FLOWS:
+                seat.flows = 0
 
 
 @kernel
@@ -390,7 +405,8 @@ def share_memory(fabric: Fabric, many: Processes) -> None:
         return
     for p in range(rows.size):
         if rows[p].ended == 0:
-            total += sharing.needs(island_at(rows[p].island))
+            look_at(fabric.seats[p], island_at(rows[p].island))
+            total += fabric.seats[p].needs
     for f in range(first.fluid[0].flows):
         x = first.flow[f]
         if x.process >= 0 and rows[x.process].ended == 0:
@@ -399,5 +415,6 @@ def share_memory(fabric: Fabric, many: Processes) -> None:
         fabric.gpu[0].tight = 1
         for p in range(rows.size):
             if rows[p].ended == 0:
+                fabric.seats[p].seen = 0
                 sharing.slow_down(island_at(rows[p].island))
         first.fluid[0].reshare = 1

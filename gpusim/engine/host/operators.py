@@ -8,11 +8,13 @@ from gpusim.base.compiled import fetch, kernel
 from gpusim.engine.clock import queues
 from gpusim.engine.memory import blocks, swaps
 from gpusim.engine.memory import evicting as choice
-from gpusim.engine.state import IN_USE, LOCKED, N_TOUCH, SPACE, Instructions, Island, PolicyTables
+from gpusim.engine.state import I_ALLOC, IN_USE, LOCKED, N_TOUCH, SPACE, Instructions, Island, PolicyTables
 from gpusim.engine.verbs import V_NOTE, as_note
 from gpusim.policies.contract import HELD, ROUNDED
 from gpusim.results import log
 from gpusim.trace.trace import COPY_IN, COPY_OUT
+
+LATER = 16  # operators: two lines of the cache
 
 
 @kernel
@@ -61,44 +63,39 @@ def may_launch(isl: Island, prog: Instructions, h: Any, o: int, stream: int) -> 
             t = isl.tenants[0]
             t.drain = 1
             t.owed -= prog.call[o]
-        look_ahead(isl, prog, o, stream)
+        if isl.clock[0].coupled:
+            look_ahead(isl, prog, h, o, stream)
         return False
     return True
 
 
 @kernel
-def look_ahead(isl: Island, prog: Instructions, o: int, stream: int) -> None:
-    """The operator will be launched soon."""
+def look_ahead(isl: Island, prog: Instructions, h: Any, o: int, stream: int) -> None:
+    """The operator is launched when the host has paid for that; meanwhile other programs have the processor's cache."""
     queue = isl.queues[stream]
     row = queue.base + (queue.submitted & queue.mask)
     fetch(isl.activities, row)
     fetch(isl.need, row)
     for j in range(prog.acc_start[o], prog.acc_start[o + 1]):
-        u = prog.acc_unit[j]
-        fetch(isl.units, u)
-        fetch(isl.after, u)
-        fetch(isl.use, u)
-    soon = o + 16
-    if soon < prog.duration.size:
-        fetch(prog.duration, soon)
-        fetch(prog.bytes, soon)
-        fetch(prog.need, soon)
-        fetch(prog.call, soon)
-        fetch(prog.clock, soon)
-        fetch(prog.acc_start, soon)
-        fetch(prog.carried[0], soon)
-        fetch(prog.carried[1], soon)
-        fetch(prog.sms[0], soon)
-        fetch(prog.sms[1], soon)
-        fetch(isl.began, o - 1000)
-        fetch(prog.sms[0], o-1000)
-        fetch(prog.sms[1], o-1000)
-        fetch(prog.need, o-1000)
-        k = prog.acc_start[o] + 48
-        fetch(prog.acc_unit, k)
-        fetch(prog.acc_next, k)
-        fetch(prog.acc_write, k)
-        fetch(prog.instructions, isl.hosts[0].pc + 16)
+        fetch_unit(isl, prog.acc_unit[j])
+    for k in range(h.pc + 1, min(h.pc + 5, prog.instructions.size)):
+        if prog.instructions[k].kind == I_ALLOC:
+            fetch_unit(isl, prog.instructions[k].arg)
+    later = min(o + LATER, prog.duration.size - 1)
+    fetch(prog.duration, later)
+    fetch(prog.bytes, later)
+    fetch(prog.call, later)
+    fetch(prog.clock, later)
+    fetch(prog.acc_start, later)
+    fetch(prog.carried[0], later)
+    fetch(prog.carried[1], later)
+
+
+@kernel
+def fetch_unit(isl: Island, u: int) -> None:
+    fetch(isl.units, u)
+    fetch(isl.after, u)
+    fetch(isl.use, u)
 
 
 @kernel
