@@ -83,14 +83,19 @@ def needs(isl: Island) -> float:
 
 
 @kernel
-def demanded(isl: Island) -> float:
-    """What the program would take of the memory's bandwidth as if it did not share it, bytes/ns."""
-    c, total = isl.clock[0], 0.0
+def demand(isl: Island) -> None:
+    """What flows would take of the memory's bandwidth as if they did not share it."""
+    isl.clock[0].demand = 0.0
     for f in range(isl.fluid[0].flows):
-        if isl.flow[f].process == c.process:
-            total += isl.flow[f].rate * isl.flow[f].passes
-    c.demand = total
-    return total + needs(isl)
+        if isl.flow[f].process == isl.clock[0].process:
+            isl.clock[0].demand += isl.flow[f].rate * isl.flow[f].passes
+
+
+@kernel
+def is_short(isl: Island) -> bool:
+    """The memory's bandwidth was taken to suffice for all, and does not."""
+    c, d = isl.clock[0], isl.devices[0]
+    return d.shares_memory and c.tight == 0 and c.demand + needs(isl) > d.bandwidth
 
 
 @kernel
@@ -135,14 +140,13 @@ def flow_on(isl: Island, i: int, left: float) -> None:
 
 @outlined
 def slow_down(isl: Island) -> None:
-    """The memory's bandwidth does not suffice: all that flows shares it, and the own work of all kernels that need it flows."""
+    """The memory's bandwidth does not suffice: the own work of all kernels that need it flows, and `pass_memory` is next."""
     c = isl.clock[0]
     c.tight = 1
     for i in range(c.running):
         r = isl.running[i]
         if r.work == TIMED and r.need > 0.0:
             flow_on(isl, i, time_left(isl, i))
-    pass_memory(isl)
 
 
 @kernel
@@ -189,10 +193,12 @@ def loosen(isl: Island) -> None:
 @kernel
 def tighten(isl: Island) -> None:
     """Where it does not, all has to be shared once more."""
-    d = isl.devices[0]
-    if d.shares_memory and isl.clock[0].tight == 0 and demanded(isl) > d.bandwidth:
-        slow_down(isl)
-        isl.fluid[0].reshare = 1
+    if isl.devices[0].shares_memory and isl.clock[0].tight == 0:
+        demand(isl)
+        if is_short(isl):
+            slow_down(isl)
+            pass_memory(isl)
+            isl.fluid[0].reshare = 1
 
 
 @kernel

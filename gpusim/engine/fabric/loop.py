@@ -6,7 +6,7 @@ from numba import types
 
 from gpusim.base.compiled import entry, function_at, kernel, tables_at
 from gpusim.engine.clock import event_heap, links, sharing
-from gpusim.engine.fabric import lenders, tenants
+from gpusim.engine.fabric import lenders, memory, tenants
 from gpusim.engine.fabric.rendezvous import begin, gather, next_to_begin
 from gpusim.engine.fabric.tables import DECIDE, FABRIC, MOVES, SHEDS, Fabric
 from gpusim.engine.host.island import earliest, end, island_at, policies_at, program_at
@@ -19,25 +19,20 @@ processes_at, as_run = tables_at(PROCESSES), function_at(RUN)
 @kernel
 def reschedule(fabric: Fabric, many: Processes, now: int) -> None:
     """Share the links of all devices, and the memory of each, anew."""
-    rows, apart = many.rows, fabric.gpu[0].mode == APART
-    one = island_at(rows[0].island)
+    one, apart = island_at(many.rows[0].island), fabric.gpu[0].mode == APART
     fluid = one.fluid[0]
     sharing.begin(one, now)
     if apart or fabric.gpu[0].tight:
         fabric.gpu[0].tight = 0
-        for p in range(rows.size):
-            if rows[p].ended == 0:
-                sharing.loosen(island_at(rows[p].island))
+        memory.loosen(many)
     while fluid.reshare:
         if fluid.flows > 0:
             links.share(one)
         fluid.reshare = 0
         if not apart:
             tenants.share_memory(fabric, many)
-            continue
-        for p in range(rows.size):
-            if rows[p].ended == 0:
-                sharing.tighten(island_at(rows[p].island))
+        else:
+            memory.tighten(many)
     sharing.note_end(one)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import links, sharing, sms
-from gpusim.engine.fabric import limits
+from gpusim.engine.fabric import limits, memory
 from gpusim.engine.fabric.tables import COMES, ENDED, LEAVES, MOVES, NOTHING_MOVES, SHEDS, WANTS, Fabric
 from gpusim.engine.host.island import island_at
 from gpusim.engine.state import BY_TURNS, FLOWS, NEVER, NO_WAY, WAITS, Island, Processes
@@ -417,4 +417,5 @@ def share_memory(fabric: Fabric, many: Processes) -> None:
             if rows[p].ended == 0:
                 fabric.seats[p].seen = 0
                 sharing.slow_down(island_at(rows[p].island))
+        memory.pass_memory(many)
         first.fluid[0].reshare = 1
