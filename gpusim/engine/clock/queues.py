@@ -34,6 +34,8 @@ from gpusim.engine.state import (
 from gpusim.results import log
 from gpusim.trace.trace import COLLECTIVE, HOST_WORK, KERNEL
 
+LATER = 16  # operators: two lines of the cache
+
 
 @kernel
 def wait_for(isl: Island, row: int, needs: Any) -> None:
@@ -137,6 +139,10 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
             if c.coupled:  # until it starts the next one, other programs have the processor's cache
                 fetch(isl.activities, queue.base + (queue.started & queue.mask))
                 fetch(isl.need, queue.base + (queue.started & queue.mask))
+                fetch(isl.began, a.arg + LATER)
+                fetch(prog.sms[0], a.arg + LATER)
+                fetch(prog.sms[1], a.arg + LATER)
+                fetch(prog.need, a.arg + LATER)
             a.start, a.ends = c.now, c.now + a.duration
             if queue.computes:
                 accounts.account_stall(isl, pol, row)

@@ -14,8 +14,6 @@ from gpusim.policies.contract import HELD, ROUNDED
 from gpusim.results import log
 from gpusim.trace.trace import COPY_IN, COPY_OUT
 
-LATER = 16  # operators: two lines of the cache
-
 
 @kernel
 def unlock(isl: Island) -> None:
@@ -81,7 +79,7 @@ def look_ahead(isl: Island, prog: Instructions, h: Any, o: int, stream: int) -> 
     for k in range(h.pc + 1, min(h.pc + 5, prog.instructions.size)):
         if prog.instructions[k].kind == I_ALLOC:
             fetch_unit(isl, prog.instructions[k].arg)
-    later = min(o + LATER, prog.duration.size - 1)
+    later = min(o + queues.LATER, prog.duration.size - 1)
     fetch(prog.duration, later)
     fetch(prog.bytes, later)
     fetch(prog.call, later)
@@ -89,6 +87,10 @@ def look_ahead(isl: Island, prog: Instructions, h: Any, o: int, stream: int) -> 
     fetch(prog.acc_start, later)
     fetch(prog.carried[0], later)
     fetch(prog.carried[1], later)
+    fetch(prog.instructions, h.pc + queues.LATER)
+    fetch(prog.acc_unit, prog.acc_start[later])
+    fetch(prog.acc_next, prog.acc_start[later])
+    fetch(prog.acc_write, prog.acc_start[later])
 
 
 @kernel
