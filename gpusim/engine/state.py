@@ -180,17 +180,22 @@ WAY = record(
     [("rate", f8), ("latency", i8), ("curve", i8), ("route", i8), ("route_end", i8),
      ("passes", i8)]       # how often its bytes pass the device's memory, where that is shared: entries behind route_end
 )  # fmt: skip
-LINK = record([("rate", f8), ("left", f8), ("users", i8)])
+LINK = record(
+    [("rate", f8), ("left", f8), ("users", i8),
+     ("used", i8)]         # of row i: the i-th of those links that flows are on
+)  # fmt: skip
 # Without a way: a kernel's own work, in bytes of the device's memory, or in ns when it needs none.
 FLOW = record(
     [("process", i8), ("activity", i8), ("way", i8), ("passes", i8), ("remaining", f8), ("cap", f8), ("rate", f8),
      ("fixed", i8),
      ("route", i8), ("route_end", i8),  # the links that it shares now: of its way, and the memory where that is tight
-     ("kept", i8)]         # 1 + its row of `traffic`, 0: it has none
+     ("kept", i8),         # 1 + its row of `traffic`, 0: it has none
+     ("granted", f8), ("need", f8)]  # of a kernel's own work: the share of its multiprocessors that it has, what it needs alone
 )  # fmt: skip
 # What flows, and when the next of it ends: `time` is that up to which all have run, ns after `base`.
 FLUID = record(
     [("time", f8), ("base", i8), ("tick", i8), ("flows", i8),
+     ("first", f8),        # the exact time that `tick` rounds up, ns after `base`
      ("reshare", i8),      # the set of flows has changed
      ("calls", i8),        # a lender's host waits: there is something to do about it
      ("arrivals", i8),     # rows of `arrived`

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numba import config, typeof, types
 
-from gpusim.base.compiled import Placed, by_pointer, entry, kernel, outlined, tables_at
+from gpusim.base.compiled import Placed, by_pointer, entry, fetch, kernel, outlined, tables_at
 from gpusim.base.tables import filled, i8, signature
 
 ROW = np.dtype([("a", np.int64), ("b", np.float64)], align=True)
@@ -106,3 +106,16 @@ def test_compiled_code_finds_each_tuple_that_has_been_placed_by_its_address() ->
 def test_a_tuple_of_another_type_is_not_placed(grid: Any) -> None:
     with pytest.raises(TypeError, match=r"grid is not an array of 2 axes of int64 .* one piece"):
         Placed(Many(np.zeros(1, np.int64), grid), MANY)
+
+
+@entry()
+def _read_ahead(t: Any, row: int) -> int:
+    fetch(t.rows, row)
+    fetch(t.grid, row)
+    return int(t.grid[row, 0])
+
+
+def test_rows_that_are_fetched_ahead_stay_as_they_are() -> None:
+    tables = _made(Pointed, GRIDS["rows one after another"]())
+    assert [_read_ahead(tables, row) for row in range(3)] == [0, 4, 8]
+    assert not tables.rows["a"].any() and (tables.grid == GRIDS["rows one after another"]()).all()

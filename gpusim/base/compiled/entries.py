@@ -14,7 +14,7 @@ from gpusim.base.compiled.kernels import LINKS, WHOLE, callee
 
 # For code that makes no arrays, so that no references are counted; a division by zero gives inf or nan.
 BARE = {"_nrt": False, "error_model": "numpy"}
-_HOW = tuple(f"gpusim.base.compiled.{name}" for name in ("kernels", "pointers", "lean", "linking"))
+_HOW = tuple(f"gpusim.base.compiled.{name}" for name in ("kernels", "pointers", "ahead", "lean", "linking"))
 
 
 class CompiledEntry:

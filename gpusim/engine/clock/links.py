@@ -32,25 +32,32 @@ def share(isl: Island) -> None:
             rate = min(rate, link[route[r]].rate)
         flow[0].rate = rate
         return
-    open_flows = 0
+    open_flows, used = 0, 0
     for f in range(n):
         x = flow[f]
         free = x.route == x.route_end  # it shares nothing
         x.fixed = int(free)
         x.rate = x.cap if free else 0.0
         open_flows += not free
-    if open_flows:
-        for i in range(link.size):
-            link[i].left = link[i].rate
-            link[i].users = 0
-        for f in range(n):
-            for r in range(flow[f].route, flow[f].route_end):
-                link[route[r]].users += 1
+        for r in range(x.route, x.route_end):
+            link[route[r]].users = 0
+    for f in range(n):
+        for r in range(flow[f].route, flow[f].route_end):
+            k = link[route[r]]
+            if k.users == 0:
+                k.left = k.rate
+                link[used].used = route[r]
+                used += 1
+            k.users += 1
     while open_flows > 0:
-        level = math.inf
-        for i in range(link.size):
-            if link[i].users > 0:
-                level = min(level, link[i].left / link[i].users)
+        level, busy = math.inf, 0
+        for i in range(used):
+            k = link[link[i].used]
+            if k.users > 0:
+                level = min(level, k.left / k.users)
+                link[busy].used = link[i].used
+                busy += 1
+        used = busy
         for f in range(n):
             if flow[f].fixed == 0:
                 level = min(level, flow[f].cap)
@@ -113,13 +120,14 @@ def catch_up_to(isl: Island, now: int) -> None:
 
 
 @kernel
-def add(isl: Island, activity: int, way: int, passes: int, size: float, cap: float) -> None:
-    """One more flow of the program."""
+def add(isl: Island, activity: int, way: int, passes: int, size: float, cap: float) -> Any:
+    """One more flow of the program, returned."""
     w = isl.ways[way]
     x = put(isl, isl.clock[0].process, activity, way, size, cap)
     x.route, x.route_end, x.passes = w.route, w.route_end, passes
     if isl.traffic.size > 1:
         keep(isl, x)
+    return x
 
 
 @kernel
@@ -171,7 +179,7 @@ def take_ended(isl: Island) -> Any:
     The loop reschedules, unless another flow ends at the same instant: then the tick stays for it.
     """
     fluid = isl.fluid[0]
-    advance(isl, first_end(isl))
+    advance(isl, fluid.first)
     ended, others, least = -1, 0, math.inf
     for f in range(fluid.flows):
         x = isl.flow[f]
@@ -185,4 +193,6 @@ def take_ended(isl: Island) -> Any:
     if kept:
         isl.traffic[kept - 1].end, isl.traffic[kept - 1].left = fluid.tick, 0.0
     fluid.reshare = others <= 1
+    if others > 1:
+        fluid.first = first_end(isl)
     return process, activity, way

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gpusim.base.compiled import kernel, outlined
+from gpusim.base.compiled import fetch, kernel, outlined
 from gpusim.engine.clock import accounts, copy_engines, lent, links, managed, remote, sharing, sms
 from gpusim.engine.clock import event_heap as heap
 from gpusim.engine.clock.records import record as record
@@ -33,6 +33,8 @@ from gpusim.engine.state import (
 )
 from gpusim.results import log
 from gpusim.trace.trace import COLLECTIVE, HOST_WORK, KERNEL
+
+LATER = 16  # operators: two lines of the cache
 
 
 @kernel
@@ -134,6 +136,13 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
                 break
             queue.started += 1
             queue.running += 1
+            if c.coupled:  # until it starts the next one, other programs have the processor's cache
+                fetch(isl.activities, queue.base + (queue.started & queue.mask))
+                fetch(isl.need, queue.base + (queue.started & queue.mask))
+                fetch(isl.began, a.arg + LATER)
+                fetch(prog.sms[0], a.arg + LATER)
+                fetch(prog.sms[1], a.arg + LATER)
+                fetch(prog.need, a.arg + LATER)
             a.start, a.ends = c.now, c.now + a.duration
             if queue.computes:
                 accounts.account_stall(isl, pol, row)

@@ -86,14 +86,19 @@ def needs(isl: Island) -> float:
 
 
 @kernel
-def demanded(isl: Island) -> float:
-    """What the program would take of the memory's bandwidth as if it did not share it, bytes/ns."""
-    c, total = isl.clock[0], 0.0
+def demand(isl: Island) -> None:
+    """What flows would take of the memory's bandwidth as if they did not share it."""
+    isl.clock[0].demand = 0.0
     for f in range(isl.fluid[0].flows):
-        if isl.flow[f].process == c.process:
-            total += isl.flow[f].rate * isl.flow[f].passes
-    c.demand = total
-    return total + needs(isl)
+        if isl.flow[f].process == isl.clock[0].process:
+            isl.clock[0].demand += isl.flow[f].rate * isl.flow[f].passes
+
+
+@kernel
+def is_short(isl: Island) -> bool:
+    """The memory's bandwidth was taken to suffice for all, and does not."""
+    c, d = isl.clock[0], isl.devices[0]
+    return d.shares_memory and c.tight == 0 and c.demand + needs(isl) > d.bandwidth
 
 
 @kernel
@@ -126,24 +131,25 @@ def time_left(isl: Island, i: int) -> float:
 def flow_on(isl: Island, i: int, left: float) -> None:
     """The i-th's own work, of which so many ns are left, is a flow from now on, no faster than its multiprocessors let it."""
     r = isl.running[i]
-    speed = r.granted / r.sms * isl.tenants[0].part
+    granted = r.granted / r.sms
+    speed = granted * isl.tenants[0].part
     r.work = FLOWS
     if r.need > 0.0:
-        links.add(isl, r.activity, NO_WAY, 1, left * r.need, r.need * speed)
+        x = links.add(isl, r.activity, NO_WAY, 1, left * r.need, r.need * speed)
     else:
-        links.add(isl, r.activity, NO_WAY, 0, left, speed)
+        x = links.add(isl, r.activity, NO_WAY, 0, left, speed)
+    x.granted, x.need = granted, r.need
 
 
 @outlined
 def slow_down(isl: Island) -> None:
-    """The memory's bandwidth does not suffice: all that flows shares it, and the own work of all kernels that need it flows."""
+    """The memory's bandwidth does not suffice: the own work of all kernels that need it flows, and `pass_memory` is next."""
     c = isl.clock[0]
     c.tight = 1
     for i in range(c.running):
         r = isl.running[i]
         if r.work == TIMED and r.need > 0.0:
             flow_on(isl, i, time_left(isl, i))
-    pass_memory(isl)
 
 
 @kernel
@@ -190,10 +196,12 @@ def loosen(isl: Island) -> None:
 @kernel
 def tighten(isl: Island) -> None:
     """Where it does not, all has to be shared once more."""
-    d = isl.devices[0]
-    if d.shares_memory and isl.clock[0].tight == 0 and demanded(isl) > d.bandwidth:
-        slow_down(isl)
-        isl.fluid[0].reshare = 1
+    if isl.devices[0].shares_memory and isl.clock[0].tight == 0:
+        demand(isl)
+        if is_short(isl):
+            slow_down(isl)
+            pass_memory(isl)
+            isl.fluid[0].reshare = 1
 
 
 @kernel
@@ -202,4 +210,5 @@ def note_end(isl: Island) -> None:
     fluid = isl.fluid[0]
     fluid.tick = NEVER
     if fluid.flows > 0:
-        fluid.tick = fluid.base + max(math.ceil(links.first_end(isl) - links.SAME_INSTANT), 0)
+        fluid.first = links.first_end(isl)
+        fluid.tick = fluid.base + max(math.ceil(fluid.first - links.SAME_INSTANT), 0)

@@ -174,30 +174,21 @@ def regrant(isl: Island, i: int, given: int) -> None:
         sharing.flow_on(isl, i, r.left)
 
 
-@outlined
+@kernel
 def take_part(isl: Island, part: float) -> None:
     """From now on the program has so much of the time of the multiprocessors that its kernels have.
 
-    Kernels that flow, and still have some, keep their rate until the caller says another: `pace`.
+    Kernels that flow, and still have some, keep their rate until the caller says another.
     """
     c, t = isl.clock[0], isl.tenants[0]
-    if part != t.part:
-        crosses = part == 0.0 or t.part == 0.0  # only then may others start, or none
-        t.part = part
-        for i in range(c.running):
-            x = isl.running[i]
-            if isl.activities[x.activity].kind == KERNEL and (crosses or x.work != FLOWS):
-                regrant(isl, i, x.granted)
-        if crosses:
-            c.unsettled = 1
-
-
-@kernel
-def pace(isl: Island, f: int) -> None:
-    """Flow f, a kernel's of the program, is as fast as its multiprocessors and the program's part of their time let it."""
-    r = isl.running[sharing.place_of(isl, isl.flow[f].activity)]
-    speed = r.granted / r.sms * isl.tenants[0].part
-    isl.flow[f].cap = r.need * speed if r.need > 0.0 else speed
+    crosses = part == 0.0 or t.part == 0.0  # only then may others start, or none
+    t.part = part
+    for i in range(c.running):
+        x = isl.running[i]
+        if (crosses or x.work != FLOWS) and isl.activities[x.activity].kind == KERNEL:
+            regrant(isl, i, x.granted)
+    if crosses:
+        c.unsettled = 1
 
 
 @outlined

@@ -6,7 +6,7 @@ from numba import types
 
 from gpusim.base.compiled import entry, function_at, kernel, tables_at
 from gpusim.engine.clock import event_heap, links, sharing
-from gpusim.engine.fabric import lenders, tenants
+from gpusim.engine.fabric import lenders, memory, tenants
 from gpusim.engine.fabric.rendezvous import begin, gather, next_to_begin
 from gpusim.engine.fabric.tables import DECIDE, FABRIC, MOVES, SHEDS, Fabric
 from gpusim.engine.host.island import earliest, end, island_at, policies_at, program_at
@@ -19,23 +19,20 @@ processes_at, as_run = tables_at(PROCESSES), function_at(RUN)
 @kernel
 def reschedule(fabric: Fabric, many: Processes, now: int) -> None:
     """Share the links of all devices, and the memory of each, anew."""
-    rows = many.rows
-    one = island_at(rows[0].island)
+    one, apart = island_at(many.rows[0].island), fabric.gpu[0].mode == APART
     fluid = one.fluid[0]
     sharing.begin(one, now)
-    for p in range(rows.size):
-        if rows[p].ended == 0:
-            sharing.loosen(island_at(rows[p].island))
+    if apart or fabric.gpu[0].tight:
+        fabric.gpu[0].tight = 0
+        memory.loosen(many)
     while fluid.reshare:
         if fluid.flows > 0:
             links.share(one)
         fluid.reshare = 0
-        if fabric.gpu[0].mode != APART:
-            tenants.share_memory(many)
-            continue
-        for p in range(rows.size):
-            if rows[p].ended == 0:
-                sharing.tighten(island_at(rows[p].island))
+        if not apart:
+            tenants.share_memory(fabric, many)
+        else:
+            memory.tighten(many)
     sharing.note_end(one)
 
 
@@ -53,10 +50,11 @@ def abandon(many: Processes, now: int) -> None:
 
 
 @kernel
-def end_at(many: Processes, p: int, row: int, own: bool, now: int) -> None:
+def end_at(fabric: Fabric, many: Processes, p: int, row: int, own: bool, now: int) -> None:
     """An activity of the p-th program, or a part of it, is over now; one that has run out of memory does not see it."""
     if many.rows[p].ended:
         return
+    fabric.seats[p].seen = 0
     isl = island_at(many.rows[p].island)
     isl.clock[0].now = now
     end(isl, program_at(many.rows[p].program), policies_at(many.rows[p].policies), row, own)
@@ -72,12 +70,13 @@ def end_flow(fabric: Fabric, many: Processes, now: int) -> None:
     elif way == MEETS:
         met = fabric.rendezvous[row]
         for i in range(met.first, met.first + met.expected):
-            end_at(many, fabric.members[i].process, fabric.members[i].activity, False, now)
+            end_at(fabric, many, fabric.members[i].process, fabric.members[i].activity, False, now)
     else:
         isl = island_at(many.rows[p].island)
         isl.clock[0].now = now
+        fabric.seats[p].seen = 0
         if way != NO_WAY or not sharing.ends_early(isl, row):
-            end_at(many, p, row, way == NO_WAY, now)
+            end_at(fabric, many, p, row, way == NO_WAY, now)
         else:
             many.next[p] = now
 
@@ -108,7 +107,7 @@ def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
     abandon(many, turn.now)
     fabric.gpu[0].changed = 1
     for p in range(rows.size):
-        fabric.seats[p].stale = 1
+        fabric.seats[p].stale, fabric.seats[p].seen = 1, 0
     if fabric.gpu[0].ordered:
         tenants.order(fabric, many, turn.now)
     while True:
@@ -130,7 +129,9 @@ def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
                 tenants.arbitrate(fabric, many, turn.now)
                 if fabric.gpu[0].asking:
                     return DECIDE
-                continue
+                pending = fluid.reshare != 0
+                if tenants.is_due(fabric, turn.now) or earliest(coming) <= turn.now:
+                    continue
             if pending:
                 reschedule(fabric, many, turn.now)
                 continue
@@ -149,10 +150,10 @@ def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
         first = 0
         while coming[first] != at:
             first += 1
-        coming[first] = NEVER
-        bound = max(min(earliest(coming), flows, until, tenants.next_change(fabric, at)), at + 1)
-        coming[first] = at
+        others = min(earliest(coming[:first]), earliest(coming[first + 1 :]))
+        bound = max(min(others, flows, until, tenants.next_change(fabric, at)), at + 1)
         turn.process = first
+        fabric.seats[first].seen = 0
         if tenanted:
             clock = island_at(rows[first].island).clock[0]
             clock.now = max(clock.now, at)

@@ -32,6 +32,7 @@ NOTHING_MOVES, LEAVES, COMES, SHEDS = range(4)
 GPU = record(
     [("mode", i8),         # APART, BY_TURNS, AT_ONCE
      ("changed", i8),      # something has begun or ended to run there, or to want to
+     ("tight", i8),        # the memory's bandwidth did not suffice for all when it was shared last
      ("next", i8),         # ns: when a turn ends, or begins while it is `switching`; NEVER while no tenant has work
      ("turn", i8),         # place in `turns`, -1 before the first
      ("switching", i8),
@@ -52,8 +53,11 @@ SEAT = record(
      ("cap", i8),          # multiprocessors that it may have, the first ones
      ("dense", f8),        # share of each that its kernels want
      ("rank", i8),         # of its best kernel
-     ("since", i8),        # ns: when its oldest kernel came, where they give nothing back before their ends; else 0
-     ("stale", i8),        # all three are to be found anew
+    ("since", i8),        # ns: when its oldest kernel came, where they give nothing back before their ends; else 0
+    ("stale", i8),        # all three are to be found anew
+     ("seen", i8),         # it has done nothing since it was seen that
+     ("flows", i8),        # ... all its kernels that run flow, and
+     ("needs", f8),        # what those that do not take of the memory's bandwidth, bytes/ns
      ("part", f8),         # that it has of the time of its multiprocessors
      ("wanted", i8),       # RESTS, WANTS, ENDED: whether it had something to run when the policy was asked last
      ("leave", i8), ("come", i8),  # bytes that move before the turn that comes

@@ -9,10 +9,10 @@ from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import links, sharing, sms
-from gpusim.engine.fabric import limits
+from gpusim.engine.fabric import limits, memory
 from gpusim.engine.fabric.tables import COMES, ENDED, LEAVES, MOVES, NOTHING_MOVES, SHEDS, WANTS, Fabric
 from gpusim.engine.host.island import island_at
-from gpusim.engine.state import BY_TURNS, NEVER, NO_WAY, WAITS, Island, Processes
+from gpusim.engine.state import BY_TURNS, FLOWS, NEVER, NO_WAY, WAITS, Island, Processes
 from gpusim.trace.trace import COPY_IN, COPY_OUT, KERNEL
 
 
@@ -50,7 +50,7 @@ def arbitrate(fabric: Fabric, many: Processes, now: int) -> None:
         divide(fabric, many, now)
 
 
-@kernel
+@outlined
 def hand(many: Processes, p: int, part: float, now: int) -> None:
     """The p-th program has this part of the time of its multiprocessors from now on."""
     isl = island_at(many.rows[p].island)
@@ -270,7 +270,7 @@ def processors(isl: Island) -> int:
 @kernel
 def divide(fabric: Fabric, many: Processes, now: int) -> None:
     """MPS: each program's kernels lie evenly over the multiprocessors that its cap leaves it, the first ones."""
-    best = NEVER
+    best, equal = NEVER, True
     for p in range(many.rows.size):
         seat = fabric.seats[p]
         if many.rows[p].ended:
@@ -279,8 +279,8 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
             weigh(seat, island_at(many.rows[p].island), fabric.gpu[0].keeps, now)
         if seat.dense > 0.0:
             best = min(best, seat.rank)
+        equal = equal and (seat.cap == fabric.seats[0].cap)
     before, level, paced, keeps = -1, 1.0, 0, fabric.gpu[0].keeps != 0
-    equal = caps_are_equal(fabric)
     for p in range(many.rows.size):
         seat = fabric.seats[p]
         part = 1.0
@@ -298,13 +298,28 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
             seat.first = max(level, seat.kept) if seat.rank > best or keeps else level
             part = min(1.0, seat.first / seat.dense)
         if part != seat.part:
+            look_at(seat, island_at(many.rows[p].island))
+            if seat.flows and seat.part > 0.0 and part > 0.0:  # its kernels flow on, at another pace
+                island_at(many.rows[p].island).tenants[0].part = part
+            else:
+                hand(many, p, part, now)
+                seat.seen = 0
             seat.part = part
-            hand(many, p, part, now)
             paced = 1
     for p in range(many.rows.size):
         fabric.seats[p].kept = min(fabric.seats[p].held, fabric.seats[p].first)
     if paced:
-        pace(many, now)
+        pace(fabric, many, now)
+
+
+@kernel
+def look_at(seat: Any, isl: Island) -> None:
+    """What the program's kernels do."""
+    if seat.seen == 0:
+        seat.seen, seat.flows, seat.needs = 1, 1, sharing.needs(isl)
+        for i in range(isl.clock[0].running):
+            if isl.running[i].work != FLOWS:
+                seat.flows = 0
 
 
 @kernel
@@ -329,23 +344,16 @@ def weigh(seat: Any, isl: Island, keeps: int, now: int) -> None:
 
 
 @kernel
-def pace(many: Processes, now: int) -> None:
+def pace(fabric: Fabric, many: Processes, now: int) -> None:
     """Kernels that flow are as fast as their programs' parts let them."""
     one = island_at(many.rows[0].island)
     links.catch_up_to(one, now)
     for f in range(one.fluid[0].flows):
         x = one.flow[f]
         if x.way == NO_WAY and x.process >= 0:
-            sms.pace(island_at(many.rows[x.process].island), f)
+            speed = x.granted * fabric.seats[x.process].part
+            x.cap = x.need * speed if x.need > 0.0 else speed
     one.fluid[0].reshare = 1
-
-
-@kernel
-def caps_are_equal(fabric: Fabric) -> bool:
-    equal = True
-    for q in range(1, fabric.seats.size):
-        equal = equal and (fabric.seats[q].cap == fabric.seats[0].cap)
-    return equal
 
 
 @kernel
@@ -372,7 +380,7 @@ def fair(fabric: Fabric, at: int, rank: int, since: int) -> float:
     Worse ones leave only what their kernels do not keep.  Where kernels give way at their ends, those of a rank come in order
     of arrival: `since` is when the program's oldest kernel came.
     """
-    room, wanting, level, last = 1.0, 0, 2.0, 3.0
+    room, wanting = 1.0, 0
     for q in range(fabric.seats.size):
         s = fabric.seats[q]
         if s.cap > at and s.dense > 0.0:
@@ -382,12 +390,13 @@ def fair(fabric: Fabric, at: int, rank: int, since: int) -> float:
             wanting += beside
     if room <= 0.0:
         return 0.0
+    level, last = room / wanting if wanting > 0 else 1.0, 2.0
     while level != last:  # those that want less than the level have what they want
         last, left, sharing_it = level, room, wanting
         for q in range(fabric.seats.size):
             s = fabric.seats[q]
             beside = s.rank == rank and s.since == since
-            if s.cap > at and s.dense > 0.0 and beside and s.dense < level and level <= 1.0:
+            if s.cap > at and s.dense > 0.0 and beside and s.dense < level:
                 left -= s.dense
                 sharing_it -= 1
         level = left / sharing_it if sharing_it > 0 else 1.0
@@ -395,25 +404,25 @@ def fair(fabric: Fabric, at: int, rank: int, since: int) -> float:
 
 
 @kernel
-def share_memory(many: Processes) -> None:
+def share_memory(fabric: Fabric, many: Processes) -> None:
     """All that run on the device share the bandwidth of its memory, where that does not suffice."""
-    rows, total, tight = many.rows, 0.0, True
+    rows, total = many.rows, 0.0
     first = island_at(rows[0].island)
     if first.devices[0].shares_memory == 0:
         return
     for p in range(rows.size):
         if rows[p].ended == 0:
-            isl = island_at(rows[p].island)
-            isl.clock[0].demand = 0.0
-            total += sharing.needs(isl)
-            tight = tight and isl.clock[0].tight != 0
+            look_at(fabric.seats[p], island_at(rows[p].island))
+            total += fabric.seats[p].needs
     for f in range(first.fluid[0].flows):
         x = first.flow[f]
         if x.process >= 0 and rows[x.process].ended == 0:
-            island_at(rows[x.process].island).clock[0].demand += x.rate * x.passes
             total += x.rate * x.passes
-    if not tight and total > first.devices[0].bandwidth:
+    if fabric.gpu[0].tight == 0 and total > first.devices[0].bandwidth:
+        fabric.gpu[0].tight = 1
         for p in range(rows.size):
             if rows[p].ended == 0:
+                fabric.seats[p].seen = 0
                 sharing.slow_down(island_at(rows[p].island))
+        memory.pass_memory(many)
         first.fluid[0].reshare = 1

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim.base.compiled import kernel
+from gpusim.base.compiled import fetch, kernel
 from gpusim.engine.clock import queues
 from gpusim.engine.memory import blocks, swaps
 from gpusim.engine.memory import evicting as choice
-from gpusim.engine.state import IN_USE, LOCKED, N_TOUCH, SPACE, Instructions, Island, PolicyTables
+from gpusim.engine.state import I_ALLOC, IN_USE, LOCKED, N_TOUCH, SPACE, Instructions, Island, PolicyTables
 from gpusim.engine.verbs import V_NOTE, as_note
 from gpusim.policies.contract import HELD, ROUNDED
 from gpusim.results import log
@@ -61,8 +61,43 @@ def may_launch(isl: Island, prog: Instructions, h: Any, o: int, stream: int) -> 
             t = isl.tenants[0]
             t.drain = 1
             t.owed -= prog.call[o]
+        if isl.clock[0].coupled:
+            look_ahead(isl, prog, h, o, stream)
         return False
     return True
+
+
+@kernel
+def look_ahead(isl: Island, prog: Instructions, h: Any, o: int, stream: int) -> None:
+    """The operator is launched when the host has paid for that; meanwhile other programs have the processor's cache."""
+    queue = isl.queues[stream]
+    row = queue.base + (queue.submitted & queue.mask)
+    fetch(isl.activities, row)
+    fetch(isl.need, row)
+    for j in range(prog.acc_start[o], prog.acc_start[o + 1]):
+        fetch_unit(isl, prog.acc_unit[j])
+    for k in range(h.pc + 1, min(h.pc + 5, prog.instructions.size)):
+        if prog.instructions[k].kind == I_ALLOC:
+            fetch_unit(isl, prog.instructions[k].arg)
+    later = min(o + queues.LATER, prog.duration.size - 1)
+    fetch(prog.duration, later)
+    fetch(prog.bytes, later)
+    fetch(prog.call, later)
+    fetch(prog.clock, later)
+    fetch(prog.acc_start, later)
+    fetch(prog.carried[0], later)
+    fetch(prog.carried[1], later)
+    fetch(prog.instructions, h.pc + queues.LATER)
+    fetch(prog.acc_unit, prog.acc_start[later])
+    fetch(prog.acc_next, prog.acc_start[later])
+    fetch(prog.acc_write, prog.acc_start[later])
+
+
+@kernel
+def fetch_unit(isl: Island, u: int) -> None:
+    fetch(isl.units, u)
+    fetch(isl.after, u)
+    fetch(isl.use, u)
 
 
 @kernel
