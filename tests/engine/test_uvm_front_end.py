@@ -123,15 +123,13 @@ def test_what_was_evicted_by_a_prefetch_is_mapped_before_the_next_kernel() -> No
     assert (last["faults"], last["remote_bytes"]) == (0, 32)
 
 
-def test_a_page_that_many_sms_miss_is_reported_by_each_of_them_or_once() -> None:
+def test_a_page_that_many_sms_miss_is_reported_by_each_of_them() -> None:
     # Four thread blocks on four SMs touch one page.
     same = Kernel("same", [Access("a")], (4, 1), (1, 1), ns=0.0)
     each = replace(TINY, sms=4)
     counts = run([HostTouch("a"), same], platform=each).counts[1]
     assert (counts["fetched"], counts["duplicates"], counts["faults"]) == (4, 3, 1)
-    merged = run([HostTouch("a"), same], platform=replace(each, merged_reports=True)).counts[1]
-    assert (merged["fetched"], merged["duplicates"], merged["faults"]) == (1, 0, 1)
-    assert load("rtx-5070-ti").merged_reports and not load("v100-pcie-16gb").merged_reports
+    assert counts["heads"] == 4, "what a profiler's record of the batch says"
 
 
 def test_the_neighbours_of_a_stencil_are_in_the_cache() -> None:
