@@ -216,7 +216,8 @@ def grid_pass_on(machine: Platform, name: str, both: bool) -> UvmResult:
 
 # Kernels of uvm_device.cu on an H100.
 
-CPU_OF_H100, REPORTS_OF_H100 = 3.34, 150.0  # uvm_fit.py: the CPU's work against the derived machine's; ns of a uTLB
+CPU_OF_H100 = 3.34  # its CPU's work against the derived machine's (uvm_fit.py)
+REPORTS_OF_H100 = 150.0  # ns from a uTLB's report to its next: 14 of each SM in a batch of the sparse kernel
 
 
 @cache
@@ -278,7 +279,8 @@ DEVICE_KERNELS: dict[str, Callable[[], tuple[dict[str, int], list[Any]]]] = {
     "few_2xSM_pref_cpu": lambda: _few(264, "preferred_location"), "page_a_thread_regular": _page_a_thread,
     "chunk": _chunk, "chunk_read_mostly": lambda: _chunk("read_mostly"),
     "chunk_pref_cpu": lambda: _chunk("preferred_location"), "chunk_accessed_by": lambda: _chunk("accessed_by"),
-    "sparse_K1": lambda: _pages_of_blocks(1), "sparse_K8": lambda: _pages_of_blocks(8), "sparse_K64": lambda: _pages_of_blocks(64),
+    "sparse_K1": lambda: _pages_of_blocks(1), "sparse_K8": lambda: _pages_of_blocks(8),
+    "sparse_K64": lambda: _pages_of_blocks(64),
 }  # fmt: skip
 
 SIDES = {"4K": 4096, "8K": 8192, "16K": 16384, "24K": 24_000, "48000": 48_000}

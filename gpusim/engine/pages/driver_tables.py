@@ -113,7 +113,8 @@ STATE = record(
      ("unified", i8), ("ats_mode", i8), ("hmm_off", i8), ("counters", i8), ("counter_threshold", i8), ("counter_batch", i8),
      ("map_evicted", i8), ("deferred", i8), ("notices", i8), ("notices_head", i8), ("notices_fetched", i8),
      ("notice_due", f8), ("driver_free", f8),
-     ("batch_count", i8), ("replay_policy", i8), ("put_ratio", i8), ("max_batches", i8), ("max_throttled", i8), ("force_sysmem", i8),
+     ("batch_count", i8), ("replay_policy", i8), ("put_ratio", i8), ("max_batches", i8), ("max_throttled", i8),
+     ("force_sysmem", i8),
      ("host_chunks", i8),  # sizes of host memory that are tried, as a mask
      ("oversubscription", i8),
      ("thrash_enable", i8), ("thrash_threshold", i8), ("pin_threshold", i8), ("lapse", f8), ("nap", f8), ("epoch", f8),
