@@ -7,6 +7,7 @@ GTX 1080 Ti     single faults and copies (calibrate/uvm.py); what each report in
 uTLB            from a report to its next: the batches of a sparse kernel on an RTX 5070 Ti, which sixteen SMs run
 T4              a report from the shares of fetching and sorting in a batch; one factor on all other times of the CPU, which is
                 another one, in a virtual machine: median batches of a stencil, of two sizes
+H100            one factor on the times of the CPU, in a virtual machine: single faults of five sizes
 POWER9          a page that comes and one that leaves: tiles that are prefetched, without faults, with and without evictions
 """
 
@@ -17,7 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from uvm_programs import GIB, MIB, T4, conv2d_on, grid_pass_on, p, prefetched_tiles
+from uvm_programs import GIB, MIB, ON_CPU, T4, at_speed, conv2d_on, faults_on, grid_pass_on, p, prefetched_tiles
+from uvm_rows import TOUCHES
 
 from gpusim.calibrate.uvm import PublishedRow, fit, read
 from gpusim.engine.pages.simulate import simulate_uvm
@@ -25,7 +27,6 @@ from gpusim.machine import platforms
 from gpusim.programs.managed.steps import Array, HostTouch
 
 ROWS = read(Path(__file__).parent.parent / "tests" / "data" / "uvm_measurements.csv")
-ON_CPU = ("interrupt", "batch", "block", "first_touch", "page", "page_out", "chunk", "run")
 TILES = 3.06278, 1.69109  # GiB/s of the first pass and of the others: um_prefetch_reprex.cu's README, 32 GiB on a V100 of 16
 
 
@@ -90,6 +91,21 @@ def t4() -> tuple[float, float]:
     return fault, factor
 
 
+def h100() -> float:
+    """The factor on the CPU's work that is derived for an H100."""
+    rows = [r for r in ROWS if r.key.startswith("h100_fault_")]
+    measured = np.array([r.value for r in rows])
+    units = [TOUCHES[r.key.removeprefix("h100_fault_").removesuffix("KB")] for r in rows]
+
+    def us(factor: float) -> np.ndarray:
+        machine = at_speed(platforms.load("h100-sxm-80gb"), factor, 150.0)
+        return np.array([faults_on(machine, *each).steps[-1].ns / 1e3 for each in units])
+
+    one = us(1.0)
+    slope, rest = (us(2.0) - one) / measured, 1 - one / measured
+    return 1 + float(slope @ rest / (slope @ slope))
+
+
 def tiles() -> tuple[float, float]:
     """us of a page of 64 KiB that comes to a V100 on POWER9, and of one that leaves; an eighth of memory and data."""
     power9 = platforms.load("v100-sxm2-power9")
@@ -114,6 +130,7 @@ def main() -> None:
     for interval in (500.0, 600.0, 700.0, 900.0):
         print(f"uTLB: {interval:.0f} ns, {batches_of_sparse(interval)} batches, measured {row('bench_sparse-103').value:.0f}")
     print("POWER9: a page comes in {:.2f} us and leaves in {:.2f} us".format(*tiles()))
+    print(f"H100: {h100():.2f} times the work of the CPU that is derived for it")
     print("T4: a report {:.0f} ns, all else {:.2f} times the GTX 1080 Ti's".format(*t4()))
 
 

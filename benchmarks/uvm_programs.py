@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ GTX_1080 = "gtx-1080-ti(gpu.sm_count=20, memory.capacity=8 GiB, memory.copy=280 
 RTX_2080_SUPER = "rtx-2080-ti(gpu.sm_count=48, memory.capacity=8 GiB)"
 A5000 = "rtx-a6000(gpu.sm_count=64, memory.capacity=24 GiB)"
 RTX_5090 = "rtx-5090(memory.capacity=32 GiB, context=0.6 GiB)"  # 31.4 GiB usable
+ON_CPU = ("interrupt", "batch", "block", "first_touch", "page", "page_out", "chunk", "run", "cpu_fault", "cpu_page")
 BEFORE_2023 = {"uvm_cpu_chunk_allocation_sizes": 4096}  # drivers that took host memory page by page
 
 
@@ -185,9 +186,13 @@ UVMSMART = {
 
 @cache
 def faults(machine: str, *units: int) -> UvmResult:
+    return faults_on(load(machine), *units)
+
+
+def faults_on(machine: Platform, *units: int) -> UvmResult:
     """One thread touches a byte in each of these units of 64 KiB, one kernel after the other."""
     touches = [Kernel(f"unit {u}", [Access("a", index=np.array([u * 16 * 1024]))], (1, 1), (1, 1), ns=0.0) for u in units]
-    return ran(machine, {"a": 4 * MIB}, HostTouch("a"), *touches)
+    return simulate_uvm([Array("a", 4 * MIB)], [HostTouch("a"), *touches], machine)
 
 
 # SpecAsync's programs.
@@ -208,6 +213,75 @@ def grid_pass_on(machine: Platform, name: str, both: bool) -> UvmResult:
     arrays = [Array("a", 4 * n * n), Array("b", 4 * n * n)]
     return simulate_uvm(arrays, [*fill, *steps], machine, {"uvm_perf_prefetch_threshold": threshold})
 
+
+# Kernels of uvm_device.cu on an H100.
+
+CPU_OF_H100 = 3.34  # its CPU's work against the derived machine's (uvm_fit.py)
+REPORTS_OF_H100 = 150.0  # ns from a uTLB's report to its next: 14 of each SM in a batch of the sparse kernel
+
+
+@cache
+def h100() -> Platform:
+    """The H100 of the measurements: its driver's work is that of a virtual machine."""
+    derived = load("h100-sxm-80gb")
+    return at_speed(derived, CPU_OF_H100, REPORTS_OF_H100)
+
+
+def at_speed(machine: Platform, factor: float, interval: float) -> Platform:
+    slower = {name: factor * (getattr(machine.work, name) or 0.0) for name in ON_CPU}
+    return replace(machine, work=replace(machine.work, fault_interval=interval, **slower))
+
+
+@cache
+def device_kernel(name: str) -> UvmResult:
+    arrays, steps = looked_up(DEVICE_KERNELS, name, "kernel")()
+    return simulate_uvm([Array(x, size) for x, size in arrays.items()], steps, h100())
+
+
+def _stream(floats: int) -> tuple[dict[str, int], list[Any]]:
+    kernel = one("triad", p.streaming("b"), p.streaming("c"), p.streaming("a", write=True), threads=floats)
+    return dict.fromkeys("abc", 4 * floats), [HostTouch("b"), HostTouch("c"), kernel]
+
+
+def _stencil(n: int) -> tuple[dict[str, int], list[Any]]:
+    block = (16, 16)
+    near = [p.tile2d("in", n, *block, shift=by) for by in (0, -1, 1, -n, n)]
+    kernel = Kernel("stencil", [*near, p.tile2d("out", n, *block, write=True)], grid(n, *block), block)
+    return {"in": 4 * n * n, "out": 4 * n * n}, [HostTouch("in"), kernel]
+
+
+def _few(blocks: int, *hints: str) -> tuple[dict[str, int], list[Any]]:
+    size, threads = 512 * MIB, 128 * blocks
+    kernel = Kernel("read", [p.streaming("a", 128, threads=threads)], (blocks, 1), (128, 1), (-(-size // (4 * threads)), 1))
+    return {"a": size}, [HostTouch("a"), *(Advise("a", h, h != "preferred_location") for h in hints), kernel, kernel]
+
+
+def _chunk(*hints: str) -> tuple[dict[str, int], list[Any]]:
+    walk = {"tx": 1024, "bx": 1024 * 256, "inner": 1024}  # a page of each array a thread
+    kernel = Kernel("chunk", [Access("in", **walk), Access("out", True, **walk)], (256, 1), (256, 1))
+    said = [Advise(x, h, h != "preferred_location") for x in ("in", "out") for h in hints]
+    return {"in": 256 * MIB, "out": 256 * MIB}, [HostTouch("in"), *said, kernel, kernel]
+
+
+def _page_a_thread() -> tuple[dict[str, int], list[Any]]:
+    return {"a": 256 * MIB}, [HostTouch("a"), one("pages", p.gather("a", np.arange(65_536) * 1024), threads=65_536)]
+
+
+def _pages_of_blocks(k: int) -> tuple[dict[str, int], list[Any]]:
+    order = np.random.default_rng(1).permutation(512)
+    index = (order[:, None] * 524_288 + np.arange(k)[None, :] * (512 // k) * 1024).ravel()
+    return {"a": GIB}, [HostTouch("a"), one("sparse", p.gather("a", index), p.gather("a", index, write=True), threads=512 * k)]
+
+
+DEVICE_KERNELS: dict[str, Callable[[], tuple[dict[str, int], list[Any]]]] = {
+    "stream_thread_64Mi": lambda: _stream(64 * MIB), "stream_thread_128Mi": lambda: _stream(128 * MIB),
+    "stencil_8192": lambda: _stencil(8192), "few_2xSM": lambda: _few(264), "few_160": lambda: _few(160),
+    "few_2xSM_pref_cpu": lambda: _few(264, "preferred_location"), "page_a_thread_regular": _page_a_thread,
+    "chunk": _chunk, "chunk_read_mostly": lambda: _chunk("read_mostly"),
+    "chunk_pref_cpu": lambda: _chunk("preferred_location"), "chunk_accessed_by": lambda: _chunk("accessed_by"),
+    "sparse_K1": lambda: _pages_of_blocks(1), "sparse_K8": lambda: _pages_of_blocks(8),
+    "sparse_K64": lambda: _pages_of_blocks(64),
+}  # fmt: skip
 
 SIDES = {"4K": 4096, "8K": 8192, "16K": 16384, "24K": 24_000, "48000": 48_000}
 

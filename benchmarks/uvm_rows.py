@@ -74,7 +74,7 @@ def profiled(row: PublishedRow, r: UvmResult, steps: list[StepResult] | None = N
         ("fault groups? total time|single GPU page fault group", lambda: groups(steps, r.platform.work)),
         ("GPU page fault groups", lambda: total(steps, 1, "batches")),
         ("CPU page faults", lambda: total(steps, 0, "faults")),
-        ("GPU page faults", lambda: total(steps, 1, "fetched")),  # nsys adds up instances: what the driver fetched
+        ("GPU page faults", lambda: total(steps, 1, "heads")),  # nsys: of each batch the reports of its first page
     ]  # fmt: skip
     return next((float(answer()) for part, answer in answers if re.search(part, row.what)), None)
 
@@ -126,7 +126,7 @@ def of_threshold(row: PublishedRow, m: re.Match[str]) -> float | None:
     r = p.grid_pass("rtx-5070-ti", f"Stencil-24K@{threshold[1] if threshold else 51}")
     again = of_stencil(0, r) - sum(s.ns for s in kernels(r))
     if "GPU page fault groups" in row.what:  # of a run with 6,007 batches: nsys's page faults, as in the rows of STREAM
-        return float(total(kernels(r), 1, "fetched"))
+        return float(total(kernels(r), 1, "heads"))
     return r.ns + again + PROCESS_START if "wall" in row.what else profiled(row, r)
 
 
@@ -176,12 +176,32 @@ READS: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "x86_accby_32g": ("v100-pcie-16gb", 32 * GIB, ("accessed_by",)),
     "gh200_k_sys_lo": ("gh200-96gb", GIB, ZERO_COPY),
 }
+def of_device(row: PublishedRow, m: re.Match[str]) -> float | None:
+    if m[1].startswith("local_read"):
+        r = p.device_kernel(m[1].removeprefix("local_read_"))
+        return 512 * MIB / kernels(r)[1].ns
+    first, *later = kernels(p.device_kernel(m[1]))
+    gpu = first.counts[1]
+    answers: list[tuple[str, Callable[[], float]]] = [
+        ("first launch", lambda: first.ns), ("later launches", lambda: later[0].ns), ("batches", lambda: gpu["batches"]),
+        ("reports", lambda: gpu["fetched"]), ("services", lambda: gpu["block_services"]), ("CUPTI", lambda: gpu["heads"]),
+        ("copies in", lambda: gpu["copies"].sum()),
+    ]  # fmt: skip
+    return next((float(answer()) for part, answer in answers if part in row.what), None)
+
+
+def of_device_fault(row: PublishedRow, m: re.Match[str]) -> float:
+    return float(p.faults_on(p.h100(), *p.looked_up(TOUCHES, m[1], "touches")).steps[-1].ns)
+
+
 TOUCHES = {"64": (0, 1), "128": (0, 1, 2), "256": (0, 1, 2, 4), "512": (0, 1, 2, 4, 8), "1024": (0, 1, 2, 4, 8, 16)}
 GTX, P100, GH200, RTX = "gtx-1080-ti", "p100-sxm2-16gb", "gh200-96gb", "rtx-5070-ti"
 
 Answer = Callable[[PublishedRow, re.Match[str]], float | None]
 # The key of a row (or its workload, where the key is one for several), and what answers it.
 TABLE: list[tuple[str, Answer]] = [
+    (r"h100_fault_(\d+)KB", of_device_fault),
+    (r"h100_((?:stream|stencil|few|page_a|chunk|sparse|local_read).*)", of_device),
     (r"nvprof_fault_(\d+)KB", lambda row, m: p.faults(GTX, *p.looked_up(TOUCHES, m[1], "touches")).steps[-1].ns),
     (r"nvprof_fault_128KB_split", lambda row, m: p.faults(GTX, 1, 3, 0).steps[-1].ns),
     (r"nvprof_first_in_block", lambda row, m: p.faults(GTX, 0, 32).steps[-1].ns),
@@ -200,7 +220,7 @@ TABLE: list[tuple[str, Answer]] = [
     (r"t4_shares", of_share),
     (r"5070ti_S24K_kernel", lambda row, m: of_stencil(24_000)),
     (r"base_STREAM ([\d.]+).*", lambda row, m: kernels(p.stream(int(float(m[1]) * 1e9) // 4096 * 4096))[0].ns),
-    (r"faults_STREAM_([\d.]+)", lambda row, m: p.stream(int(float(m[1]) * 1e9) // 4096 * 4096).counts[1]["fetched"]),
+    (r"faults_STREAM_([\d.]+)", lambda row, m: p.stream(int(float(m[1]) * 1e9) // 4096 * 4096).counts[1]["heads"]),
     (r"base_Stencil (\d+)", lambda row, m: kernels(p.stencil(int(m[1])))[0].ns),
     (r"Regular|Random|stream", of_composition),
     (r"nv2017_.*", lambda row, m: of_streaming(row, p.read_once(P100, 64 * MIB), 64 * MIB)),

@@ -39,6 +39,15 @@ class ProgramSource:
 
 SOURCES = [
     ProgramSource(
+        r"h100_.*",
+        "this repository: benchmarks/uvm_device.cu, kernels as their published programs have them",
+        launch="in the row",
+        bytes="4",
+        runs="each launch timed; counts from a second, traced run",
+        basis="in the row",
+        counter="the driver's event queue: reports fetched, batches, services; CUPTI: the reports of each batch's first page",
+    ),
+    ProgramSource(
         r"nvprof_.*|um_(?:htod|dtoh)_.*",
         f"{SMART}: micro-benchmarks/*.cu, with nvprof's trace in comments",
         launch="1 x 1",
@@ -72,7 +81,7 @@ SOURCES = [
         bytes="4",
         runs="one launch, the first, is timed; the host fills what is read",
         basis="N, in the row",
-        counter="reports in the fault buffer (nsys: sum of numberOfPageFaults)",
+        counter="of each batch the reports of its first page (nsys: sum of numberOfPageFaults)",
     ),
     ProgramSource(
         r"base_Stencil.*",

@@ -50,8 +50,8 @@ class Paging:
     """Entries of the buffer from which the driver fetches faults."""
     fault_interval: Time | None = None
     """From a fault that a uTLB reports to its next."""
-    merged_reports: StrictBool | None = None
-    """A page that several uTLBs miss is in the fault buffer once, and not once for each of them (Blackwell)."""
+    report_interval: Time | None = None
+    """From a report of the GPU in the fault buffer to its next, of whatever uTLB."""
 
     service_pass: Time | None = None
     """The driver's work on an interrupt: top and bottom half, before the first batch."""

@@ -41,6 +41,7 @@ class DriverWork:
     cpu_fault: float = 5000.0
     cpu_page: float = 400.0  # a page that the CPU touches first: allocation, zeroing
     fault_interval: float = 0.0  # of the GPU: from a uTLB's fault to its next; 0: all at once
+    report_interval: float = 0.0  # of all its uTLBs together: from a report in the fault buffer to the next
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,6 @@ class Platform:
     blocks: int = 32           # thread blocks an SM holds
     sms_per_utlb: int = 1
     outstanding: int = 56      # pages of a uTLB that may be waited for
-    merged_reports: bool = False  # is a page that several uTLBs miss reported once?
     buffer: int = 8192         # entries of the fault buffer
     page: int = 4096           # of the host
     cpu_rate: float = 10e9     # bytes/s of a program that fills or reads host memory with one thread
@@ -111,13 +111,9 @@ ON_CPU = {
 ON_GPU = {"replay", "start_h2d", "start_d2h"}
 # Rates that are a share of the link's.
 OF_LINK = {"rate_h2d": "h2d", "rate_d2h": "d2h", "remote_rate": "h2d"}
-NUMBERS = [f.name for f in fields(Paging) if f.name not in ("coherent", "ats", "merged_reports", "parameters")]
+NUMBERS = [f.name for f in fields(Paging) if f.name not in ("coherent", "ats", "parameters")]
 
 
-# Architectures whose fault buffer has a page once, however many uTLBs miss it: a profiler counts 1 to 2 reports a page on
-# an RTX 5070 Ti, where 30 to 60 SMs miss each.  On Pascal and Volta each report is there, or kernels of few threads would
-# be twice as fast; what lies between has not been measured.
-MERGED = ("Blackwell",)
 COHERENT, LATER, FIRST = "gh200-96gb", "t4", "gtx-1080-ti"  # the catalogue's machines from which others follow; FIRST says all
 
 
@@ -207,12 +203,12 @@ def of(profile: Profile, memory: int | None = None) -> Platform:
         work=DriverWork(
             v["service_pass"], v["batch"], v["fault"], v["block"], v["first_touch"], v["setup"], v["page"], v["page_out"],
             v["chunk"], v["run"], v["replay"], v["first_fault"], v["cpu_fault"], v["cpu_page"], v["fault_interval"],
+            v["report_interval"],
         ),
         warps=int(v["warps"]),
         blocks=int(v["thread_blocks"]),
         sms_per_utlb=int(v["sms_per_utlb"]),
         outstanding=int(v["outstanding_faults"]),
-        merged_reports=profile.gpu.architecture in MERGED if said.merged_reports is None else said.merged_reports,
         buffer=int(v["fault_buffer"]),
         page=int(v["host_page"]),
         cpu_rate=v["cpu_rate"],

@@ -12,12 +12,16 @@ from matplotlib.ticker import FuncFormatter
 from gpusim.show.style import BLUE, GREY, INK, ORANGE, canvas, headline, styled
 
 FROM = 10.0  # ms: below it nothing pages
+APART = "whole run"  # ends the name of a group of times that hold the others', and stand in the page alone
 
 
 @styled
 def draw(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """rows: what `studies.gpu_ext.study.reproduce` makes; of a case that was measured twice the first."""
-    shown = {(row["group"], row["case"]): row for row in rows[::-1] if row["ours"] is not None and row["published"] >= FROM}
+    shown = {
+        (row["group"], row["case"]): row for row in rows[::-1]
+        if row["ours"] is not None and row["published"] >= FROM and not row["group"].endswith(APART)
+    }  # fmt: skip
     ordered = sorted(shown.values(), key=lambda row: (row["group"], row["published"]))
     figure = canvas()
     panel = figure.add_subplot()

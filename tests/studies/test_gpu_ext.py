@@ -62,7 +62,7 @@ def test_a_process_of_low_priority_ends_behind_the_other_and_has_the_gpu_alone(
 def test_what_is_given() -> None:
     given = [row for row in ROWS if row.given]
     assert {row["mode"] for row in given} == {"device", "uvm", "uvm_advise_pref_cpu"} and len(given) == 12
-    assert sum(row.case.endswith(study.LOW) for row in ROWS) == 22, "of each pair both times"
+    assert sum(row.case.endswith(study.LOW) for row in ROWS) == 2 * 22, "of each pair both times"
 
 
 @pytest.mark.hand_worked
@@ -90,8 +90,8 @@ def test_random_steps_do_not_visit_every_page() -> None:
 @pytest.mark.slow
 def test_the_verb_prints_rows_and_refuses_other_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study, "simulated_alone", lambda *case: 37_000.0)
-    monkeypatch.setattr(study, "simulated_pair", lambda kernel, factor, thresholds, context: (43_000.0, 43_000.0))
+    monkeypatch.setattr(study, "simulated_pair", lambda kernel, factor, thresholds, context: ((43_000.0, 129_000.0),) * 2)
     made = json.loads(CliRunner().invoke(app, ["reproduce", "gpu_ext", "--figure", "gemm", "--json"]).stdout)
-    assert len(made["rows"]) == 26 and "single_1x" in {row["case"] for row in made["rows"]}
+    assert len(made["rows"]) == 48 and "single_1x" in {row["case"] for row in made["rows"]}
     wrong = CliRunner().invoke(app, ["reproduce", "gpu_ext", "--figure", "gem"])
     assert wrong.exit_code != 0 and "gpu_ext has no kernel 'gem'" in wrong.stderr

@@ -53,6 +53,7 @@ def fetch(M: DriverState, F: Front) -> int:
     sort(F, fetched)
     kept = 0
     for k in range(fetched):
+        n.heads += F.batch[k] >> 1 == F.batch[0] >> 1
         if kept == 0 or F.batch[k] >> 1 != F.batch[kept - 1] >> 1:
             F.batch[kept] = F.batch[k]
             kept += 1

@@ -75,6 +75,7 @@ GPU = record(
      # ns, and ns per byte
      ("pass_ns", f8), ("batch", f8), ("fault", f8), ("block", f8), ("first_touch", f8), ("setup", f8), ("page", f8),
      ("page_out", f8), ("chunk", f8), ("run", f8), ("replay", f8), ("first_fault", f8), ("fault_interval", f8),
+     ("report_interval", f8),
      ("in_start", f8), ("in_byte", f8), ("out_start", f8), ("out_byte", f8), ("zero_byte", f8),
      ("remote_byte", f8), ("remote_request", f8), ("remote_store", f8), ("store_byte", f8),
      ("cpu_fault", f8), ("cpu_page", f8), ("cpu_byte", f8),
@@ -92,6 +93,7 @@ GPU = record(
 COUNT = record(
     [("touches", i8), ("touched_bytes", i8), ("remote_bytes", i8),
      ("passes", i8), ("batches", i8), ("fetched", i8), ("duplicates", i8), ("satisfied", i8), ("dropped", i8), ("replays", i8),
+     ("heads", i8),  # reports of the page that is first in its batch
      ("throttled", i8), ("pinned", i8), ("notices", i8), ("faults", i8), ("block_services", i8), ("full_batches", i8),
      ("evictions", i8), ("first_touches", i8), ("zeroed", i8),
      # pages that came to this processor, by cause, and the records of the copies that brought them; those that left by eviction
@@ -111,7 +113,8 @@ STATE = record(
      ("unified", i8), ("ats_mode", i8), ("hmm_off", i8), ("counters", i8), ("counter_threshold", i8), ("counter_batch", i8),
      ("map_evicted", i8), ("deferred", i8), ("notices", i8), ("notices_head", i8), ("notices_fetched", i8),
      ("notice_due", f8), ("driver_free", f8),
-     ("batch_count", i8), ("replay_policy", i8), ("max_batches", i8), ("max_throttled", i8), ("force_sysmem", i8),
+     ("batch_count", i8), ("replay_policy", i8), ("put_ratio", i8), ("max_batches", i8), ("max_throttled", i8),
+     ("force_sysmem", i8),
      ("host_chunks", i8),  # sizes of host memory that are tried, as a mask
      ("oversubscription", i8),
      ("thrash_enable", i8), ("thrash_threshold", i8), ("pin_threshold", i8), ("lapse", f8), ("nap", f8), ("epoch", f8),

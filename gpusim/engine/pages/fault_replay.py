@@ -12,27 +12,9 @@ NEVER_MIND = 1 << 40
 
 
 @kernel
-def reported(M: DriverState, p: int, first: bool) -> int:
-    """How many faults a uTLB has reported when the driver looks into a buffer that it flushed: one after the other, since the
-    replay, or since the one that caused the interrupt."""
-    gpu = M.gpus[p]
-    if gpu.fault_interval <= 0.0:
-        return NEVER_MIND
-    waited = gpu.replay + gpu.pass_ns if first else gpu.replay
-    return 1 + int(waited / gpu.fault_interval)
-
-
-@kernel
-def is_buffered(F: Front, fault: int) -> bool:
-    """Is the page in the fault buffer already, for the same kind of access?"""
-    s, size = F.state[0], len(F.buffer)
-    behind = min(s.buffered, size - s.get)
-    found = False
-    for k in range(s.get, s.get + behind):  # to the end: a loop that may stop is not vectorized
-        found = found or F.buffer[k] == fault
-    for k in range(s.buffered - behind):
-        found = found or F.buffer[k] == fault
-    return found
+def reported(waited: float, interval: float) -> int:
+    """How many faults are in the buffer after so many ns: one after the other."""
+    return NEVER_MIND if interval <= 0.0 else 1 + int(waited / interval)
 
 
 @kernel
@@ -52,12 +34,10 @@ def send(F: Front, room: int, each: int) -> None:
                 if room == 0:
                     s.turn = u
                     return
-                fault = 2 * F.out[u, t.sent] + F.misses[u, t.sent].write
-                if not s.merges or not is_buffered(F, fault):
-                    F.buffer[put] = fault
-                    put = put + 1 if put + 1 < size else 0
-                    s.buffered += 1
-                    room -= 1
+                F.buffer[put] = 2 * F.out[u, t.sent] + F.misses[u, t.sent].write
+                put = put + 1 if put + 1 < size else 0
+                s.buffered += 1
+                room -= 1
                 t.sent += 1
                 more = True
             u = u + 1 if u + 1 < s.utlbs else 0

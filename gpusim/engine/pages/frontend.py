@@ -21,6 +21,7 @@ from gpusim.engine.pages.follow import follow
 from gpusim.engine.pages.sweep import sweep
 from gpusim.programs.managed.pattern import LANES, LINE, SECTOR, requests, segment
 
+SCHEDULERS = 4  # of an SM
 SLOT = record(
     [("bx", i8), ("by", i8), ("warp", i8), ("step", i8), ("access", i8), ("lane", i8), ("page", i8), ("pending", i8),
      ("sleeps", i8)]
@@ -30,7 +31,6 @@ MISS = record([("write", i8), ("first", i8), ("last", i8)])  # an outstanding pa
 WAIT = record([("slot", i8), ("sectors", i8), ("lines", i8), ("next", i8)])  # slot: negative (~slot) for a store
 FRONT = record(
     [("processor", i8), ("utlbs", i8), ("limit", i8), ("wait_limit", i8),
-     ("merges", i8),  # is a page that several uTLBs miss reported once?
      ("slots", i8),  # of a uTLB, that this kernel uses
      ("warps", i8), ("ctas", i8), ("grid_x", i8), ("next_cta", i8), ("threads", i8), ("steps", i8), ("accesses", i8),
      ("sweeps", i8),  # thread blocks that find all their pages run through at once (sweep.py)
@@ -79,7 +79,9 @@ def launch(F: Front, u: int, slot: int, cta: int) -> None:
     for w in range(s.warps):
         x = F.slots[u, slot + w]
         x.bx, x.by, x.warp, x.step, x.access, x.lane, x.page, x.pending, x.sleeps = bx, by, w, 0, 0, 0, NONE, 0, 0
-        push(F, u, slot + w)
+    for w in range(s.warps):  # an SM's schedulers issue at once: which of their warps is first differs from SM to SM
+        at = w - w % SCHEDULERS
+        push(F, u, slot + at + (w - at + u) % min(SCHEDULERS, s.warps - at))
     F.left[u, slot] = s.warps
 
 

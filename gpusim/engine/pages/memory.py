@@ -187,7 +187,6 @@ def front(platform: Platform) -> Front:
     waits = slots * LANES * 4  # four loads of a warp at once
     state = table(1, FRONT)
     state["utlbs"], state["limit"], state["wait_limit"] = utlbs, platform.outstanding, waits
-    state["merges"] = platform.merged_reports
     lines = table(utlbs, UTLB)
     lines["free"] = NONE
     return Front(

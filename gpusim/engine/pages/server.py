@@ -269,7 +269,10 @@ def start(M: DriverState, P: PagedKernels, q: int) -> None:
         n.passes, v.with_throttled = n.passes + 1, 0
         s.now += gpu.pass_ns
     if s.replay_policy == PER_BATCH_FLUSH:
-        send(F, s.batch_count, reported(M, v.gpu, v.in_pass == 0))
+        since = gpu.replay + gpu.pass_ns if v.in_pass == 0 else gpu.replay  # the replay, or the fault that interrupted
+        # A flush that read PUT anew dropped what had come meanwhile; else all of it is there.
+        come = reported(max(since, s.now - v.looked) if v.kept else since, gpu.report_interval)
+        send(F, min(s.batch_count, come), reported(since, gpu.fault_interval))
     else:
         send(F, len(F.buffer) - F.state[0].buffered, len(F.buffer))
     set_aside(M, P)
@@ -277,6 +280,7 @@ def start(M: DriverState, P: PagedKernels, q: int) -> None:
     v.process, v.stream, v.next, v.noted = P.pager[0].process, q, 0, s.logged
     v.fetched = min(F.state[0].buffered, s.batch_count)
     v.unique = fetch(M, F)
+    v.looked, v.kept = s.now, (v.fetched - v.unique) * 100 <= v.fetched * s.put_ratio
     v.begin, v.engaged, v.throttled = s.now, gpu.engaged, n.throttled
     s.now += gpu.batch + gpu.fault * v.fetched
     serve_blocks(M, P)
