@@ -75,6 +75,6 @@ def test_what_a_pool_of_pinned_memory_saves() -> None:
     pool, fresh = (c for name in ("pool", "no-pool") for c in shipped() if c.name == f"pytorch-llama3-8b-{name}")
     found = score([pool, fresh], seconds)
     slower, slowest = (s.simulated for s in found)
-    assert (slower, slowest) == pytest.approx((17.2, 42.7), abs=0.05)  # as docs/offloading.md shows them
+    assert (slower, slowest) == pytest.approx((17.3, 42.85), abs=0.05)  # as docs/offloading.md shows them
     assert slower is not None and slowest is not None
     assert slowest - slower == pytest.approx(fresh.measured - pool.measured, abs=3.0)
