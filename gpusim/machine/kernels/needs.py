@@ -3,7 +3,7 @@
 A kernel whose launch configuration is recorded can use as many multiprocessors as hold its blocks.  One of which nothing more
 is known, or whose blocks this GPU cannot hold, can use all of them, in more than one wave.  Of a program that may not use all,
 a kernel bound by memory needs only as many as ask for all of the bandwidth: on an H100 a triad kept 0.95 of its rate with 50 %
-of the multiprocessors and 0.85 with 25 %, as if 29 % sufficed; multiply-adds kept 0.5 and 0.22 (gpusim/calibrate/data/h100_sxm).
+of the multiprocessors and 0.85 with 25 %, as if 29 % sufficed (gpusim/calibrate/data/h100_sxm).
 """
 
 from __future__ import annotations
