@@ -59,7 +59,7 @@ This page is what `python -m gpusim.calibrate.parallel page` prints, of what `py
 No number is fitted to a row of these tables. What the visible half shows:
 
 * Nearly all of an error is in the kernels. Of MPT, rows of up to 2,048 tokens on A100s are off by 3 to 12 %; the same
-  model on H100s is 12 to 25 % too fast: kernel times of H100s come from short measurements, in which the GPU is not
+  model on H100s is 14 to 26 % too fast: kernel times of H100s come from short measurements, in which the GPU is not
   held back by its power limit, with later libraries.
 * MPT rows with long sequences are far too fast. Their settings name Triton's attention (`attn_impl: triton`), of the
   time of the first FlashAttention; the simulator has the times of PyTorch's kernel, which is the second.
