@@ -11,11 +11,11 @@ aten = torch.ops.aten
 
 
 def _attention_on_cpu(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-    return int(sdpa_flop_count(query.shape, key.shape, value.shape))
+    return int(sdpa_flop_count(query, key, value))
 
 
 def _attention_on_cpu_backward(grad: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-    return int(sdpa_backward_flop_count(grad.shape, query.shape, key.shape, value.shape))
+    return int(sdpa_backward_flop_count(grad, query, key, value))
 
 
 _LACKING = {
