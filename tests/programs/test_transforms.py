@@ -259,9 +259,13 @@ def test_a_run_through_a_transform_of_ones_own_is_checked_with_its_file(tmp_path
         )
 
     assert gpusim("run", "own.yaml", "-o", "out", "--log", "--no-figures").returncode == 0
+    right = "1 run is right, 0 wrong, 0 without an event log\n"
+    assert gpusim("check", "out").stdout == right, "the file is where it was"
+    (tmp_path / "own.py").rename(tmp_path / "moved.py")
     asked = gpusim("check", "out")
     assert asked.returncode == 2 and "no transform 'halved' (name the file that has it: --use FILE)" in asked.stderr
-    assert gpusim("check", "out", "--use", "own.py").stdout == "1 run is right, 0 wrong, 0 without an event log\n"
+    assert gpusim("check", "out", "--use", "moved.py").stdout == right
+    (tmp_path / "moved.py").rename(tmp_path / "own.py")
     assert gpusim("export", "out", "--use", "own.py", "-o", "own.pickle").returncode == 0
 
 

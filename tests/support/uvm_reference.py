@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 PER_BLOCK = 512
+SCHEDULERS = 4
 
 
 def region(page: int, at: set[int], threshold: int) -> range:
@@ -114,9 +115,13 @@ class Reference:
             self.start(u)
 
     def start(self, u: Utlb) -> None:
+        """The four schedulers of an SM issue at once: which of their warps comes first differs from SM to SM."""
         number, warps = self.ctas.popleft()
         u.left[number] = len(warps)
-        u.queue.extend(warps)
+        for first in range(0, len(warps), SCHEDULERS):
+            together = warps[first : first + SCHEDULERS]
+            turned = self.utlbs.index(u) % len(together)
+            u.queue.extend(together[turned:] + together[:turned])
 
     def advance(self) -> None:
         moved = True
