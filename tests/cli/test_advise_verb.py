@@ -67,7 +67,7 @@ def test_the_text_has_the_answer_the_line_to_copy_and_what_was_not_tried() -> No
     text = said("gpt2-small-train", *words).stdout
     assert "It fits rtx-2080-ti (10.5 GiB without the CUDA context) as it is and holds 9.81 GiB" in text
     assert "1  h = torch.utils.checkpoint.checkpoint(block, h, use_reentrant=False) for each block" in text
-    assert "As it is on other machines" in text and "$0.19 (" in text
+    assert "As it is on other machines" in text and "$0.18 (" in text
     assert "unified memory: the program fits" in text and "roundup_power2_divisions:8: it holds 328 MiB more" in text
 
 
