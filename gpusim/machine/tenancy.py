@@ -156,7 +156,7 @@ class SharingWay:
     """A way to share a GPU: `name`, the terms of the program, and those of the ones beside.
 
     memory  the policy of kind tenants where programs need more memory than there is
-    yields  as of `Tenancy`, where it is the even share that others than experiments still take
+    yields  as of `Tenancy`
     fault   ns: when the first of the programs beside has a fatal fault, 0: it has none
     caps    first: all begin with the same multiprocessors; apart: each has its own, where caps are 100 % at most in all
     """
@@ -166,7 +166,7 @@ class SharingWay:
     others: Terms
     memory: PolicySpec | None = None
     fault: int = 0
-    yields: str = KERNELS
+    yields: str = WAVES
     caps: str = APART
 
     def terms(self, beside: int) -> tuple[Terms, ...]:

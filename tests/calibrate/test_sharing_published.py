@@ -136,10 +136,10 @@ def test_pairs_of_which_all_kernels_are_known() -> None:
     pairs = listed()
     assert len(pairs) == 31 and {len(wide) for wide, _ in kernels().values()} >= {152, 175}
     training = [pair for pair in pairs if "training" in pair.names[0]]
-    off = [abs(e) for one in errors(training, "mps") for e in one]
+    off = [abs(e) for one in errors(training, "mps(yields=kernels)") for e in one]
     assert median(off) < 0.06 and max(off) < 0.25
     inference = [pair for pair in pairs if "training" not in pair.names[1]]
-    off = [abs(e) for one in errors(inference, "mps") for e in one]
+    off = [abs(e) for one in errors(inference, "mps(yields=kernels)") for e in one]
     assert median(off) < 0.13 and sum(e > 0.4 for e in off) == 1
     waits = next(pair for pair in pairs if pair.names == ("resnet50 inference", "bert inference"))
     (evenly,), (in_order,) = (errors([waits], shared) for shared in WAYS)
@@ -160,7 +160,7 @@ def test_kernels_of_known_length_on_an_h100() -> None:
     first = predicted_us(capped, "mps(cap=50, others_cap=50, caps=first)")
     assert all(said / k.measured > 1.9 for said, k in zip(first, capped.kernels, strict=True))
     mixed = next(case for case in known() if {k.name for k in case.kernels} == {"fma", "triad"})
-    assert predicted_us(mixed, "mps(yields=waves)")[0] < 0.5 * mixed.kernels[0].measured
+    assert predicted_us(mixed, "mps")[0] < 0.5 * mixed.kernels[0].measured
 
 
 def test_pairs_of_which_only_times_alone_are_known() -> None:

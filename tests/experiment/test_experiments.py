@@ -333,14 +333,15 @@ def sharing(rs: tuple[Result, ...]) -> None:
         uneven = of["time_slices(others_slice=200 us)"]
         assert uneven["sharing_slowdown"] < turns["sharing_slowdown"] and uneven["others_slowdown"] > turns["others_slowdown"]
         for tenancy, metrics in of.items():
-            free = tenancy.startswith(("mig", "exclusive")) or tenancy == "mps(others_priority=1, yields=waves)"
+            free = tenancy.startswith(("mig", "exclusive")) or tenancy == "mps(others_priority=1)"
             assert (metrics["neighbour_cost"] == pytest.approx(1, rel=1e-3)) == free, tenancy
         assert 1 < of["mps(cap=40, others_cap=60)"]["neighbour_cost"] < 1.3, "only the memory's bandwidth is shared"
         mig = of["mig(others_slice=4g.40gb, slice=3g.40gb)"]
         assert 1.2 < mig["work_per_gpu"] / turns["work_per_gpu"] < 1.5
-        assert 1.05 < mig["work_per_gpu"] / of["mps(yields=waves)"]["work_per_gpu"] < 1.15
-        assert 1.15 < mig["work_per_gpu"] / mps["work_per_gpu"] < 1.45
-        assert mps["sharing_slowdown"] > 3 * of["mps(yields=waves)"]["sharing_slowdown"] and mps["others_slowdown"] < 1.05
+        assert 1.05 < mig["work_per_gpu"] / mps["work_per_gpu"] < 1.15
+        in_order = of["mps(yields=kernels)"]
+        assert 1.15 < mig["work_per_gpu"] / in_order["work_per_gpu"] < 1.45
+        assert in_order["sharing_slowdown"] > 3 * mps["sharing_slowdown"] and in_order["others_slowdown"] < 1.06
         assert of["mig(others_slice=4g.40gb, slice=1g.10gb)"]["unusable_bytes"] > 30 * 2**30 > mig["unusable_bytes"]
 
 

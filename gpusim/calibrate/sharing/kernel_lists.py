@@ -29,7 +29,7 @@ from gpusim.trace.trace import I64
 DATA = Path(__file__).parents[1] / "data"
 KERNELS_FILE, PAIRS_FILE = DATA / "sharing_kernels.csv.gz", DATA / "sharing_lists_published.csv"
 GPU = "v100-sxm2-16gb"
-WAYS = ("mps(yields=waves)", "mps")
+WAYS = ("mps", "mps(yields=kernels)")
 _PASSES = 4  # of the program with the longer ones
 
 
