@@ -9,30 +9,21 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-static double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-#define CK(x)                                                                           \
-    do {                                                                                \
-        CUresult e_ = (x);                                                              \
-        if (e_ != CUDA_SUCCESS) {                                                       \
-            const char* m = 0;                                                          \
-            cuGetErrorString(e_, &m);                                                   \
-            fprintf(stderr, "%s:%d %d %s\n", __FILE__, __LINE__, (int)e_, m ? m : "?"); \
-            kill(child, 9);                                                             \
-            exit(3);                                                                    \
-        }                                                                               \
-    } while (0)
+
+#include "driver.h"
+
 int main(int c, char** v) {
     double gib = atof(v[1]);
     int cycles = atoi(v[2]);
     int piece = c > 3 ? atoi(v[3]) : 1024;
     int pipefd[2];
     if (pipe(pipefd)) return 1;
-    pid_t child = 0;
+    
     child = fork();
     if (!child) {
         CUdevice d;
         CUcontext x;
-        pid_t child = getpid();
+        
         cuInit(0);
         cuDeviceGet(&d, 0);
         cuDevicePrimaryCtxRetain(&x, d);

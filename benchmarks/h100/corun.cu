@@ -1,4 +1,4 @@
-// corun SECONDS SPEC...: one process per SPEC 'kind:blocks:pct' (kind fma|triad|chase); waits for all, runs back to back for
+// corun SECONDS SPEC...: one process per SPEC 'kind:blocks:pct' (kind fma, triad or fault); waits for all, runs back to back for
 // SECONDS, prints proc,kind,blocks,pct,kernels,mean_us.  pct sets CUDA_MPS_ACTIVE_THREAD_PERCENTAGE before CUDA begins (0: not
 // set).
 #include <cuda_runtime.h>
@@ -13,14 +13,9 @@
 #include <cstring>
 #include <string>
 #include <vector>
-#define CK(x)                                                                          \
-    do {                                                                               \
-        cudaError_t e_ = (x);                                                          \
-        if (e_ != cudaSuccess) {                                                       \
-            fprintf(stderr, "%s:%d %s\n", __FILE__, __LINE__, cudaGetErrorString(e_)); \
-            _exit(3);                                                                  \
-        }                                                                              \
-    } while (0)
+
+#include "runtime.h"
+
 __global__ void fma_(long iters, float* sink) {
     float v = threadIdx.x, w = v + 1, x = v + 2, y = v + 3;
     for (long i = 0; i < iters; i++) {

@@ -7,17 +7,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <vector>
-static double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-#define CK(x)                                                                           \
-    do {                                                                                \
-        CUresult e_ = (x);                                                              \
-        if (e_ != CUDA_SUCCESS) {                                                       \
-            const char* m = 0;                                                          \
-            cuGetErrorString(e_, &m);                                                   \
-            fprintf(stderr, "%s:%d %d %s\n", __FILE__, __LINE__, (int)e_, m ? m : "?"); \
-            exit(3);                                                                    \
-        }                                                                               \
-    } while (0)
+
+#include "driver.h"
+
 int main(int c, char** v) {
     double gib = atof(v[1]);
     size_t piece = (size_t)atoi(v[2]) << 20;

@@ -11,14 +11,9 @@
 #include <cstring>
 #include <string>
 #include <vector>
-#define CK(x)                                                                          \
-    do {                                                                               \
-        cudaError_t e_ = (x);                                                          \
-        if (e_ != cudaSuccess) {                                                       \
-            fprintf(stderr, "%s:%d %s\n", __FILE__, __LINE__, cudaGetErrorString(e_)); \
-            _exit(3);                                                                  \
-        }                                                                              \
-    } while (0)
+
+#include "runtime.h"
+
 __device__ inline unsigned long long gt() {
     unsigned long long t;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
