@@ -58,7 +58,8 @@ class LongRunAnswer:
         for name in ("total", "computing", "copying", "blocked", "down", "short", "lost"):
             found[f"{name}_h"] = hours(mean(name).value)
         found |= {"total_half_h": hours(mean("total").half), "interruptions": mean("interruptions").value}
-        found |= {"effective": mean("effective").value, "effective_half": mean("effective").half}
+        effective = found["work_h"] / found["total_h"]  # of the mean time, as the phases are shares of it
+        found |= {"effective": effective, "effective_half": effective * found["total_half_h"] / found["total_h"]}
         count = len(self.runs.courses)
         found["failures"] = {kind.name: sum(c.counts[kind.name] for c in self.runs.courses) / count for kind in run.kinds}
         if math.isfinite(between):
