@@ -160,7 +160,7 @@ def untried(found: CapacityStudy) -> str:
     if not names:
         return ""
     where = join(names) if len(names) < 4 else f"{len(names)} of {len(found.answers)} machines"
-    return f"Nothing was tried on {where}: the program fits as it is."
+    return f"Nothing was tried on {where}: the program fits as it is. `gpusim advise` tries what would help all the same."
 
 
 def apart(found: CapacityStudy, gpus: int) -> list[str]:
