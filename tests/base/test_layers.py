@@ -56,7 +56,7 @@ AT_FIRST_USE = {
     "programs/record/processes.py": "PyTorch is an extra",
     "programs/transforms/registry.py": "start-up: numpy",
     "programs/zoo/__init__.py": "PyTorch is an extra",
-    "results/folder.py": "start-up: traces",
+    "results/run_files.py": "start-up: traces",
     "results/viewers/perfetto.py": "perfetto is an extra",
     "results/viewers/tables.py": "pyarrow is an extra",
     "show/figures.py": "start-up: matplotlib",
