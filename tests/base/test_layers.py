@@ -44,7 +44,7 @@ AT_FIRST_USE = {
     "experiment/key.py": "start-up: unified memory",
     "experiment/load.py": "start-up: unified memory",
     "experiment/pool.py": "start-up: multiprocessing",
-    "experiment/spec.py": "start-up: numba",
+    "experiment/axis_types.py": "start-up: numba",
     "experiment/tasks.py": "start-up: numba and unified memory",
     "experiment/users.py": "start-up: numba",
     "experiment/walls.py": "start-up: traces",
