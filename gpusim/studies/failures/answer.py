@@ -38,6 +38,8 @@ class LongRunAnswer:
     def sentences(self) -> list[str]:
         """What follows from the program and from the host's memory."""
         run, said = self.run, told(list(self.run.kills))
+        if run.job.nodes == 1 and run.job.gpus > 1:
+            said.append(f"all {run.job.gpus} GPUs are one node, which leaves as a whole: write 2 x hgx-h100 for several")
         where = zip(("neighbours", "storage"), run.cost.speed, (run.cost.to_peers, run.cost.to_storage), strict=True)
         said += [f"the work keeps {speed:.2%} of its pace while a copy is on its way to {there}"
                  for there, speed, takes in where if takes and speed < 0.99995]  # fmt: skip
