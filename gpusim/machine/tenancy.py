@@ -31,7 +31,7 @@ from gpusim.machine.sharing import percentage
 
 SLICES, MPS = WAYS = ("time_slices", "mps")
 LOW, MEDIUM, HIGH = LEVELS = ("low", "medium", "high")
-WAVES, KERNELS = YIELDS = ("waves", "kernels")
+WAVES, KERNELS, BLOCKS = YIELDS = ("waves", "kernels", "blocks")
 FIRST, APART = PLACES = ("first", "apart")
 DRIVER_SLICE_NS = 1_024_000  # TIMEOUT_128 << SCALE_3, in us: of GPUs whose runlists the driver writes, before Turing and Tegra's
 SLICE_NS = 2 * DRIVER_SLICE_NS  # of others, as measured
@@ -110,7 +110,7 @@ class Tenancy:
     way: str
     tenants: tuple[Tenant, ...]
     switch: Switch = Switch()
-    yields: str = WAVES
+    yields: str = BLOCKS
     apart: bool = False
 
     def __post_init__(self) -> None:
@@ -189,7 +189,7 @@ class SharingWay:
     others: Terms
     memory: PolicySpec | None = None
     fault: int = 0
-    yields: str = WAVES
+    yields: str = BLOCKS
     caps: str = APART
 
     def terms(self, beside: int) -> tuple[Terms, ...]:
