@@ -56,7 +56,7 @@ SEAT = record(
      ("dense", f8),        # share of each that its kernels want
      ("rank", i8),         # of its best kernel
      ("since", i8),        # ns: when the oldest of its kernels came that have blocks to begin, where these come in order; else 0
-     ("came", i8),         # the same, NEVER: there is none, and what runs shares with the first of the others
+     ("own", i8), ("came", i8),  # both as they are for itself; `came` NEVER: all its blocks have begun, and share with the first in line
      ("had", f8), ("at", i8),  # ns of its part of the time so far, and until when that is
      ("gives", f8),        # what it will have had when the last blocks of the first of its kernels have begun
      ("stale", i8),        # all of these are to be found anew

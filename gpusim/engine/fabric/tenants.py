@@ -352,7 +352,7 @@ def weigh(seat: Any, isl: Island, keeps: int, now: int) -> None:
             if mine > 0:
                 seat.since = min(seat.since, a.start)
     seat.rank += seat.priority
-    seat.came = seat.since
+    seat.own, seat.came = seat.rank, seat.since
     seat.dense, seat.held = wanted / seat.cap, min(held, seat.cap) / seat.cap
     seat.kept = min(seat.kept, older / seat.cap)
 
@@ -379,14 +379,16 @@ def grow_older(seat: Any, now: int) -> None:
 
 @kernel
 def line_up(fabric: Fabric) -> None:
-    """Programs whose blocks have all begun share with the first of those of their rank that have blocks to begin."""
+    """Programs whose blocks have all begun share with the first of those that have blocks to begin, whatever its rank."""
+    rank, since = NEVER, NEVER
     for p in range(fabric.seats.size):
         seat = fabric.seats[p]
-        seat.since = seat.came
-        if seat.dense > 0.0 and seat.came == NEVER:
-            for q in range(fabric.seats.size):
-                if fabric.seats[q].dense > 0.0 and fabric.seats[q].rank == seat.rank:
-                    seat.since = min(seat.since, fabric.seats[q].came)
+        if seat.dense > 0.0 and seat.came < NEVER and (seat.own < rank or (seat.own == rank and seat.came < since)):
+            rank, since = seat.own, seat.came
+    for p in range(fabric.seats.size):
+        seat = fabric.seats[p]
+        all_began = seat.came == NEVER
+        seat.rank, seat.since = rank if all_began else seat.own, since if all_began else seat.came
 
 
 @kernel
