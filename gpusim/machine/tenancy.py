@@ -10,11 +10,11 @@ source is not public: turns lasted twice as long on both GPUs that were measured
 MPS.  Kernels of all programs run at once.  A cap bounds how many multiprocessors a program has.  Where caps are 100 % at most
 in all, each program has its own, as on an H100 (`caps=apart`); else, or `caps=first`, all begin with the same ones, a cap
 reserves none, and programs of small caps have theirs together with those of large ones.  The kernels of a program lie evenly
-over its multiprocessors; where those of several want more of one than there is, they share it max-min, and a better priority
-goes before.  A kernel whose whole grid is resident keeps what it has to its end; one in waves gives way to a better priority
-at once, as if its blocks were short, or at its end too, as if they were long (`yields`).  Where all give way at their ends,
-programs of a priority come in order of arrival: the one whose oldest kernel came first has what that wants.  No vendor states
-this; each of the rules gives back a part of what was measured (docs/tenants.md).
+over its multiprocessors.  Blocks begin where others end: those of better priorities first, then those of the kernel that came
+first (`yields=blocks`).  So a kernel in one wave keeps what it has to its end.  One in W waves keeps all until its last blocks
+have begun, when those that run are half done and half a wave of its work is left; then it shares max-min with the first of
+those that wait.  The two bounds of this: kernels in waves give way at once, as if their blocks were short (`waves`), or at
+their ends, as if they were long (`kernels`).  No vendor states this; docs/tenants.md has what was measured.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SLICES, MPS = WAYS = ("time_slices", "mps")
 LOW, MEDIUM, HIGH = LEVELS = ("low", "medium", "high")
 WAVES, KERNELS, BLOCKS = YIELDS = ("waves", "kernels", "blocks")
 FIRST, APART = PLACES = ("first", "apart")
-DRIVER_SLICE_NS = 1_024_000  # TIMEOUT_128 << SCALE_3, in us: of GPUs whose runlists the driver writes, before Turing and Tegra's
+DRIVER_SLICE_NS = 1_024_000  # TIMEOUT_128 << SCALE_3, in us, where the driver writes the runlist: before Turing, and on Tegra
 SLICE_NS = 2 * DRIVER_SLICE_NS  # of others, as measured
 TURING, TEGRA = 7.5, (8.7, 11.0)  # compute capabilities
 OWN_SLICE = 0  # of a seat: what a turn lasts on its GPU
@@ -47,8 +47,8 @@ SWITCH_NS = 219_000  # 0.208, 0.226 ms from one process to the next, both with a
 STATE_NS = 116_000  # 0.092, 0.152 ms of it to save the one's state and to restore the other's, at 1792 bytes/ns
 FIXED_NS = SWITCH_NS - STATE_NS
 STATE = round(STATE_NS / 2 * 1792 / 170)  # bytes of a multiprocessor, if all go at the memory's full rate: 611 KB
-# The same of an H100, whose kernels noted when they did not run (calibrate/data/h100_sxm/time_slices.csv): 0.236 ms with both on all
-# 132 multiprocessors, 0.152 with one block each.
+# The same of an H100, whose kernels noted when they did not run (calibrate/data/h100_sxm/time_slices.csv): 0.236 ms with both
+# on all 132 multiprocessors, 0.152 with one block each.
 HBM_SWITCH_NS, HBM_FIXED_NS = 236_000, 152_000
 HBM_STATE = round((HBM_SWITCH_NS - HBM_FIXED_NS) / 2 * 3352 / 132)  # 1.07 MB
 
@@ -102,8 +102,8 @@ def switch_of(gpu: Profile) -> Switch:
 class Tenancy:
     """How several programs have one GPU, a tenant each in order.  Raises GpusimError for what the driver does not offer.
 
-    yields  waves: kernels that run in waves give way to better priorities at once, and share evenly with equal ones;
-            kernels: all give way at their ends, and come in order of arrival
+    yields  kernels that run in waves keep what they have until their last blocks have begun (blocks), to their ends (kernels),
+            or give way to better priorities at once and share evenly with equal ones (waves); else all come in order of arrival
     apart   MPS clients have multiprocessors of their own, as many as their caps say
     """
 
@@ -119,7 +119,7 @@ class Tenancy:
         if self.way == MPS and len(self.tenants) > MOST_CLIENTS:
             raise GpusimError(f"{len(self.tenants)} programs are more than the {MOST_CLIENTS} clients of an MPS server")
         if self.yields not in YIELDS:
-            hint = "waves: kernels in waves give way at once; kernels: at their ends"
+            hint = "blocks: kernels in waves give way when their last blocks have begun; waves: at once; kernels: at their ends"
             raise GpusimError(f"yields is '{self.yields}'", hint=hint)
         for number, tenant in enumerate(self.tenants):
             if tenant.slice <= 0:
@@ -253,6 +253,11 @@ def caution(text: str) -> str:
         return (
             f"with {text} a short kernel waits for all of a long one that came before: in one of 31 published pairs it was 1.7 "
             "times as fast; yields=waves is the other bound"
+        )
+    if shared.yields == BLOCKS:
+        return (
+            f"with {text} a program of short kernels beside long ones that fill the GPU is up to 37 % too fast in 31 published "
+            "pairs, 13 % in the median; yields=waves and yields=kernels are the bounds"
         )
     if shared.mine.seat.priority == shared.others.seat.priority:
         return (

@@ -40,8 +40,8 @@ GPU = record(
      ("fixed", f8), ("of_a_processor", f8),  # ns that a switch costs, and for each multiprocessor whose state leaves or comes
      ("switches", i8), ("switched", i8),  # so far, and what they took, ns
      ("apart", i8),        # clients have multiprocessors of their own
-     ("keeps", i8),        # ALWAYS: kernels give nothing back before their ends, those that run in waves neither; TO_LAST_BLOCKS:
-                           # until their last blocks have begun
+     ("keeps", i8),        # until when kernels in waves give nothing back, and go in order: NEVER_KEEPS, ALWAYS: to their ends,
+                           # TO_LAST_BLOCKS: until these have begun
      ("asks", i8),         # a policy says whose turn is next: it is asked ...
      ("asking", i8),       # ... now
      ("ordered", i8),      # it has said so: 1 + the program
@@ -55,8 +55,8 @@ SEAT = record(
      ("cap", i8),          # multiprocessors that it may have, the first ones
      ("dense", f8),        # share of each that its kernels want
      ("rank", i8),         # of its best kernel
-     ("since", i8),        # ns: when the oldest of its kernels came that have blocks to begin, where these come in order; else 0
-     ("own", i8), ("came", i8),  # both as they are for itself; `came` NEVER: all its blocks have begun, and share with the first in line
+     ("since", i8),        # ns: when its oldest kernel came that has blocks to begin, where these come in order; else 0
+     ("own", i8), ("came", i8),  # both by its own kernels; NEVER: all blocks have begun, and share with the first in line
      ("had", f8), ("at", i8),  # ns of its part of the time so far, and until when that is
      ("gives", f8),        # what it will have had when the last blocks of the first of its kernels have begun
      ("stale", i8),        # all of these are to be found anew

@@ -1,8 +1,8 @@
 """What kernels need of a GPU beside time: multiprocessors, and bandwidth of its memory.
 
 A kernel whose launch configuration is recorded can use as many multiprocessors as hold its blocks.  One of which nothing more
-is known, or whose blocks this GPU cannot hold, can use all of them, in more than one wave.  Of a program that may not use all,
-a kernel bound by memory needs only as many as ask for all of the bandwidth: on an H100 a triad kept 0.95 of its rate with 50 %
+is known, or whose blocks this GPU cannot hold, can use all of them, in waves (`OF_ONE_IN_WAVES`).  Of a program that may not
+use all, a kernel bound by memory needs only as many as ask for all of the bandwidth: on an H100 a triad kept 0.95 of its rate with 50 %
 of the multiprocessors and 0.85 with 25 %, as if 29 % sufficed (gpusim/calibrate/data/h100_sxm).
 """
 
@@ -89,7 +89,8 @@ def _processors(trace: Trace, profile: Profile, processors: int, limit: int) -> 
     is_kernel = trace.activity == KERNEL
     found[0, is_kernel], found[2] = processors, _begun(OF_ONE_IN_WAVES / limit)
     if trace.launches:
-        of_launches = np.array([_of_launch(parse_launch(text), profile, processors, limit) for text in trace.launches], np.int64)
+        launches = [parse_launch(text) for text in trace.launches]
+        of_launches = np.array([_of_launch(each, profile, processors, limit) for each in launches], np.int64)
         known = is_kernel & (trace.launch >= 0)
         found[:, known] = of_launches[trace.launch[known]].T
     found[:, trace.activity == COLLECTIVE] = [[channels], [1], [ALL]]
