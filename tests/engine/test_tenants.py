@@ -198,14 +198,16 @@ def test_programs_whose_blocks_have_all_begun_share_with_the_first_in_line() -> 
 def test_stream_priorities_go_across_clients() -> None:
     """A kernel of a better stream takes all at once with `yields=waves`; else it goes before the other client's that waits.
 
-    From 1500 on it has half beside the last blocks of 2000.  Its own have begun after 370 of 500, at 2240; then 900's has a third.
+    From 1500 on it has half beside the last blocks of 2000.  Its own have begun after 300 of 400, at 2100; then the one of 900 has
+    a third beside 100 and 200 that are left, and half from 2400 to 2600.
     """
-    better = kernels(500, at=1000)
+    better, two = kernels(500, at=1000), "grid=216 resident=1"
     better._builder.meta["stream_priority"] = {"0": -1}
     assert tenants(mps(yields="waves"), better, kernels(2500)) == [[(1000, 1500)], [(0, 3000)]]
-    waits, two = kernels(500, at=900), "grid=216 resident=1"
-    found = tenants(mps(3), better, kernels(2000, launch=two), waits)
-    assert found[0] == [(1000, 2630)] and found[2] == [(900, 3000)]
+    first = kernels(400, at=1000, launch=two)
+    first._builder.meta["stream_priority"] = {"0": -1}
+    found = tenants(mps(3), first, kernels(2000, launch=two), kernels(500, at=900))
+    assert found == [[(1000, 2400)], [(0, 2600)], [(900, 2900)]]
 
 
 def memory_bound(ns: int, need: float) -> Steps:

@@ -2,8 +2,8 @@
 
 A kernel whose launch configuration is recorded can use as many multiprocessors as hold its blocks.  One of which nothing more
 is known, or whose blocks this GPU cannot hold, can use all of them, in waves (`OF_ONE_IN_WAVES`).  Of a program that may not
-use all, a kernel bound by memory needs only as many as ask for all of the bandwidth: on an H100 a triad kept 0.95 of its rate with 50 %
-of the multiprocessors and 0.85 with 25 %, as if 29 % sufficed (gpusim/calibrate/data/h100_sxm).
+use all, a kernel bound by memory needs only as many as ask for all of the bandwidth: on an H100 a triad kept 0.95 of its rate
+with 50 % of the multiprocessors and 0.85 with 25 %, as if 29 % sufficed (gpusim/calibrate/data/h100_sxm).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _processors(trace: Trace, profile: Profile, processors: int, limit: int) -> 
     channels = min(limit, int(of_collectives.value)) if of_collectives else 0
     found = np.zeros((3, trace.ops), np.int32)
     is_kernel = trace.activity == KERNEL
-    found[0, is_kernel], found[2] = processors, _begun(OF_ONE_IN_WAVES / limit)
+    found[0, is_kernel], found[2, is_kernel] = processors, _begun(OF_ONE_IN_WAVES / limit)
     if trace.launches:
         launches = [parse_launch(text) for text in trace.launches]
         of_launches = np.array([_of_launch(each, profile, processors, limit) for each in launches], np.int64)
