@@ -44,8 +44,8 @@ def as_part(changes: Sequence[tuple[int, float]]) -> TenantPart:
 
 
 class _Present(NamedTuple):
-    """What programs run at one moment, by program: how much of each multiprocessor that wants, its place in line, how much of it
-    keeps what it has, and of that what was there before."""
+    """What programs run at one moment, by program: how much of each multiprocessor that wants, its place in line, how much of
+    it keeps what it has, and of that what was there before."""
 
     dense: list[float]
     place: list[tuple[int, int]]

@@ -172,8 +172,8 @@ def test_kernels_that_give_way_at_their_ends_come_in_order_of_arrival() -> None:
 def test_a_kernel_in_waves_gives_way_when_its_last_blocks_have_begun() -> None:
     """2000 in two waves: the last blocks begin after a wave and a half of work, at 1500, and those that run are half done.
 
-    300 come at 1000, have half from then on and end at 2100, with 200 of the first left.  In three waves of 2400 it is 2000; with
-    one wave the end; without a launch 208 / 108 waves, 1481.  A client below normal does not give way earlier.
+    300 come at 1000, have half from then on and end at 2100, with 200 of the first left.  In three waves of 2400 it is 2000;
+    with one wave the end; without a launch 208 / 108 waves, 1481.  A client below normal does not give way earlier.
     """
     comes, two, three = kernels(300, at=1000), "grid=216 resident=1", "grid=324 resident=1"
     both = [[(1000, 2100)], [(0, 2300)]]
@@ -198,8 +198,8 @@ def test_programs_whose_blocks_have_all_begun_share_with_the_first_in_line() -> 
 def test_stream_priorities_go_across_clients() -> None:
     """A kernel of a better stream takes all at once with `yields=waves`; else it goes before the other client's that waits.
 
-    From 1500 on it has half beside the last blocks of 2000.  Its own have begun after 300 of 400, at 2100; then the one of 900 has
-    a third beside 100 and 200 that are left, and half from 2400 to 2600.
+    From 1500 on it has half beside the last blocks of 2000.  Its own have begun after 300 of 400, at 2100; then the one of 900
+    has a third beside 100 and 200 that are left, and half from 2400 to 2600.
     """
     better, two = kernels(500, at=1000), "grid=216 resident=1"
     better._builder.meta["stream_priority"] = {"0": -1}
