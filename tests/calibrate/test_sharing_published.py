@@ -136,7 +136,7 @@ def test_published_pairs() -> None:
 
 
 def test_pairs_of_which_all_kernels_are_known() -> None:
-    """Orion's 31 pairs on a V100: no training is off by more than a fifth, no inference by more than two fifths; either bound is
+    """Orion's 31 pairs on a V100: no training is off by more than a fifth, no inference by more than two fifths; each bound is
     off by more than three fifths somewhere.
     """
     pairs = listed()
