@@ -87,7 +87,7 @@ def shared_by(way: str, devices: Sequence[Profile]) -> ServicesOnGpus:
     if spec.name == tenancy.MPS and spec.params:
         said = f"mps({spec.params[0][0]}) of services is not modelled: a step fills all multiprocessors"
         raise GpusimError(said, hint="write mps")
-    found = tenancy.way(spec).tenancy(1, tenancy.switch_of(devices[0]))
+    found = tenancy.way(spec).tenancy(1, tenancy.switch_of(devices[0]) if devices else tenancy.Switch())
     assert found is not None
     return ServicesOnGpus(found, tuple(map(_state, devices)))
 
