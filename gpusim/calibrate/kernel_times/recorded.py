@@ -37,6 +37,7 @@ LEAST_NS = 50_000
 _SHAPES = 4  # from which on the floor is fitted as well
 _HOLD = 0.05  # weight of what the class had before
 _SHARES, _FLOORS = (0.05, 1.1), (800.0, 4000.0)
+_OTHERS = (*PRODUCTS, "rnn", "conversion", "scatter", "gather")  # the last two: the order of indices decides
 _BACKWARD = "attention backward"
 _KINDS = {"fp16": "half", "bf16": "half", "fp32": "float32"}
 
@@ -70,7 +71,7 @@ def moving(traces: Sequence[Trace], gpu: MeasuredGpu) -> dict[tuple[str, str], K
         alone = sum((np.bincount(g.operator, minlength=len(of.first)) for g in of.groups), np.zeros(len(of.first), int)) == 1
         took, total = _times(trace, of.which, len(of.first))
         for group in of.groups:
-            if kind(group.what) in (*PRODUCTS, "rnn", "conversion") and group.what != _BACKWARD:
+            if kind(group.what) in _OTHERS and group.what != _BACKWARD:
                 continue
             keep = alone[group.operator] & (took[group.operator] > 0)
             at = group.operator[keep]
