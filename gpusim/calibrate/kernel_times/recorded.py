@@ -1,4 +1,4 @@
-"""What recorded steps of one GPU say of kernels that only move bytes: the share of the bandwidth that a class reaches, its floor.
+"""What recorded steps of one GPU say of kernels that move bytes: the share of the bandwidth that a class reaches, its floor.
 
 Of each model with two recordings that of the larger batch is fitted (FITTED), whose kernels lie beyond the cache; the others
 are held out, and show the error.  Products are left as they are: those of steps of less than a second are not of a warm GPU.

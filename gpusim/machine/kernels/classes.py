@@ -30,9 +30,10 @@ from typing import NamedTuple
 import numpy as np
 
 from gpusim.base.errors import TraceError
+from gpusim.machine.kernels.limits import MASKED, NORMALISED, elements_a_clock, longest_block, normalised_rows
 from gpusim.machine.kernels.numbers import bytes_of
 from gpusim.machine.kernels.shapes import winograd
-from gpusim.trace.shapes import TYPES, Dims, Item, Shape, TensorList, parse
+from gpusim.trace.shapes import Dims, Item, Shape, TensorList, parse
 
 LARGE = 1e9
 """Of a side that tiles do not see."""
@@ -109,28 +110,6 @@ _HALF = ("float16", "bfloat16")
 _TENSOR_CORES = (*_HALF, "float32")  # the last as TF32
 _ISSUE = {1: 547.0, 2: 980.0, 4: math.inf}  # flops in a clock, by 2-byte elements at whose multiples an operand's rows begin
 _ISSUE_RESULT = {1: 364.0, 2: 980.0, 4: math.inf}  # and the result's
-_ELEMENTS = 1.5
-"""Elements in a clock of a processor, of elementwise kernels that cannot load several at once: where an operand is broadcast or
-lies otherwise than the result, each element's place is worked out, and where types widen each is converted by a branch on them."""
-_JOINED = 0.9
-"""The same where tensors are joined that do not lie alike."""
-_CHANNEL, _CHANNEL_BACKWARD = 1.0, 2.8
-"""Clocks for an element of batch normalisation in training, NCHW: one thread block has all of a channel."""
-_FEW_TOKENS, _FEW_TOKEN = 3072, 65.0
-"""Tokens up to which an embedding's gradient is added without a sort, and clocks for each."""
-_SORTED, _TOKEN = 110_000.0, 30.0
-"""Clocks of the sort, and for each token."""
-_MASKED = 1.6
-"""Pairs of a query and a key in a clock of a processor, where attention reads a mask for each (and drops some of them)."""
-_COLUMNS, _ROW = 13_000.0, 3.4
-"""Clocks of a sum over rows, which thread blocks finish together, and for each row."""
-_GRADIENT_ROW = 11.5
-"""Clocks for each row of the gradient of layer normalisation's weights: a thread block has a few columns and all of the rows."""
-_NORMALISED = 520.0
-"""Clocks of a processor for each row of layer normalisation in 16 bits: a thread block has one row, however short."""
-_REDUCED, _REDUCED_PLACE = 115.0, 290.0
-"""Clocks for each element of a row that one thread goes over, and where its place is asked (argmax)."""
-_WARP, _BLOCK = 32, 512
 _VECTOR = 8  # channels of NHWC that a thread of the vectorised kernels reads at once
 
 
@@ -219,70 +198,16 @@ def _stream(
     elif what in ("pool", "pool backward") and layout == "nhwc":
         what += " nhwc"
     special = written / size if what == "special" else 0.0
-    rate, longest = (_elements(what, name, shape, mixed), _longest(what, name, shape)) if shape is not None else (0.0, 0.0)
+    rate, longest = 0.0, 0.0
+    if shape is not None:
+        plain = base(name)
+        rate, longest = elements_a_clock(what, plain, shape, mixed), longest_block(what, plain, shape)
     elements = written / bytes_of(dtype) if rate else 0.0
-    if what == "layer_norm" and dtype in _HALF and shape is not None and (x := _tensor(shape.inputs[0])):
-        elements, rate = prod(x) / max(prod(shape.numbers("normalized_shape") or x[-1:]), 1) * shape.scale, 1 / _NORMALISED
+    if what == "layer_norm" and dtype in _HALF and shape is not None:
+        elements, rate = normalised_rows(shape), 1 / NORMALISED
     yield ClassedKernel(what, dtype, elements, moved, moved, special=special, issue=rate, longest=longest)
     if flops:
         yield ClassedKernel("gemm", dtype, flops, 0.0, 0.0, loop=64.0)
-
-
-def _elements(what: str, name: str, shape: Shape, mixed: bool) -> float:
-    """Elements in a clock of a processor at most, of kernels that do not load several at once; 0 of others.
-
-    With the bytes besides, measured on an H100 in recorded steps (gpusim/calibrate/data/h100_sxm/steps): 1.2 to 1.7, joined 0.9.
-    """
-    if what == "join":
-        return _JOINED if mixed else 0.0
-    if what not in ("cast", "pointwise", "special", "strided"):
-        return 0.0
-    out = next((dims for dims in map(_tensor, shape.outputs or ()) if dims is not None), None)
-    spread = out is not None and any(isinstance(item, tuple) and item and prod(item) != prod(out) for item in shape.inputs)
-    old, new = (shape.parameters.get(word, "") for word in TYPES)
-    wider = what == "cast" and bytes_of(new or "float32") > bytes_of(old or "float32")
-    return _ELEMENTS if what == "strided" or mixed or spread or wider or base(name) == "where" else 0.0
-
-
-def _longest(what: str, name: str, shape: Shape) -> float:
-    """Clocks that one thread block takes, or kernels that wait for each other; 0 where blocks are many and short.
-
-    Measured on an H100 in recorded steps (gpusim/calibrate/data/h100_sxm/steps).
-    """
-    x = _tensor(shape.inputs[0]) if shape.inputs else None
-    if not x or "nhwc" in what:
-        return 0.0
-    if what.startswith("batch_norm") and what != "batch_norm" and len(x) > 1:
-        return (_CHANNEL if what == "batch_norm train" else _CHANNEL_BACKWARD) * prod(x) / max(x[1], 1) * shape.scale
-    if what == "layer_norm backward":
-        return _GRADIENT_ROW * prod(x) / max(prod(shape.numbers("normalized_shape") or x), 1) * shape.scale
-    if what == "scatter" and base(name).startswith("embedding_dense"):
-        tokens = prod((_tensor(shape.inputs[1]) if len(shape.inputs) > 1 else None) or ()) * shape.scale
-        return _FEW_TOKEN * tokens if tokens <= _FEW_TOKENS else _SORTED + _TOKEN * tokens
-    reduced = [at for at in shape.numbers("dim") if at < len(x)] if what == "reduce" else []
-    if not reduced:
-        return 0.0
-    length = prod(x[at] for at in reduced)
-    if len(x) - 1 not in reduced:
-        return _COLUMNS + _ROW * length * shape.scale
-    return (_REDUCED_PLACE if base(name).startswith("arg") else _REDUCED) * _of_a_thread(length, prod(x) // max(length, 1))
-
-
-def _of_a_thread(length: int, rows: int) -> int:
-    """Elements that a thread goes over when rows of this length are reduced: a warp has a row where there are many.
-
-    All of a block share one where each thread of a warp would have more than 255, or 16 times the warps.
-    """
-    wide = min(_power(length), _WARP)
-    high = min(_power(rows), _BLOCK // wide)
-    wide = min(_power(length), _BLOCK // high)
-    each = -(-length // wide)
-    return -(-each // high) if each >= min(256, 16 * high) else each
-
-
-def _power(n: int) -> int:
-    """The largest power of two that is no more."""
-    return 1 << max(n, 1).bit_length() - 1
 
 
 def _of_targets(name: str, shape: Shape | None, written: float) -> tuple[str, float]:
@@ -350,7 +275,7 @@ def _attention(what: str, dtype: str, shape: Shape, flops: float, moved: float) 
     counted = (10.0 if backward else 4.0) * pairs * wide
     sides = (float(key[2]), float(rows), float(wide), float(query[0] * heads))
     masked = not backward and any(isinstance(item, tuple) and item[-2:] == (rows, key[2]) for item in shape.inputs[3:])
-    issue = 4.0 * wide * _MASKED if masked and rows > 1 else 0.0
+    issue = 4.0 * wide * MASKED if masked and rows > 1 else 0.0
     return ClassedKernel(what, dtype, counted, moved, moved, *sides, special=pairs, issue=issue)
 
 

@@ -23,12 +23,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gpusim.machine.kernels import store
 from gpusim.machine.kernels.measured import MeasuredGpu, measured_gpu
 from gpusim.machine.kernels.numbers import SHORT, Numbers, tf32
 from gpusim.machine.kernels.operators import PRODUCTS, Described, KernelGroup, described, kind
 from gpusim.machine.kernels.own_times import OwnTimes, as_trace, own_times
 from gpusim.machine.kernels.physics import Rates, from_memory, predict, terms
-from gpusim.machine.kernels.store import ShippedFit, fits, gpus_of_steps, intervals_of_steps, of_recordings, of_steps, table, vendors
+from gpusim.machine.kernels.store import ShippedFit, fits, gpus_of_steps, intervals_of_steps, of_steps, table, vendors
 from gpusim.machine.kernels.user_table import UserTable, of_machines, read
 from gpusim.machine.product import profile_of
 from gpusim.machine.profile import Profile
@@ -244,7 +245,7 @@ def _recorded(what: str, dtype: str, gpu: MeasuredGpu, fit: ShippedFit) -> Shipp
     """The fit with what recorded steps of this very GPU, or of one of its family, say of the class."""
     width = "half" if dtype in ("bf16", "fp16") else "float32"
     for name in (gpu.own, *gpu.kin):
-        classes, interval = of_recordings(name)
+        classes, interval = store.of_recordings(name)
         if numbers := classes.get((what, width)):
             return ShippedFit(replace(fit.coefficients, **numbers), (), (name,), dict.fromkeys(BASIS, interval))
     return None
