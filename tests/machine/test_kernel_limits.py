@@ -50,7 +50,7 @@ def test_what_is_loaded_one_by_one(name: str, shape: str, rate: float) -> None:
         # a block of 512 threads has 8 elements each of the only row; a warp has each of 16 rows, 128 elements a thread
         ("aten.mean.dim", "1x1x4096 -> 1x1x1 | dim=2", 8 * 115.0),
         ("aten.mean.dim", "16x1x4096 -> 16x1x1 | dim=2", 128 * 115.0),
-        ("aten.argmax.default", "16x1x128256 -> 16x1 | dim=2", 251 * 290.0),  # 4,008 a thread are too many: 16 warps share a row
+        ("aten.argmax.default", "16x1x128256 -> 16x1 | dim=2", 251 * 290.0),  # 16 warps share a row
         ("aten.embedding_dense_backward.default", "2x512x64 2x512 -> 1000x64", 65.0 * 1024),
         ("aten.embedding_dense_backward.default", "16x512x64 16x512 -> 1000x64", 110_000 + 30.0 * 8192),  # sorted
         ("aten.relu.default", "32x64x56x56 -> 32x64x56x56", 0.0),
