@@ -12,6 +12,7 @@ import numpy as np
 from gpusim.base.units import show_bytes
 from gpusim.engine.clock.links import SAME_INSTANT
 from gpusim.engine.pages import device_memory, host, page_tables, prefetchers, raster, victims
+from gpusim.engine.pages.asked import Asked
 from gpusim.engine.pages.driver_tables import COUNT, CPU, DriverState
 from gpusim.engine.pages.foresight import foresee, make_room, sorted_runs
 from gpusim.engine.pages.hints import advise
@@ -121,10 +122,11 @@ def simulate_uvm(
     watch  called before the first step and after each, with the tables and the number of steps done
     between  what links the GPUs share, as `machine.topology.sharing.shared` has it of them; None: none
     """
-    M, told = memory(arrays, program, platform, parameters, gpus=gpus, evict=evict, prefetcher=prefetcher,
-                     migrate=migrate, own=own, log=log, seed=seed)  # fmt: skip
+    M, told, asked = memory(arrays, program, platform, parameters, gpus=gpus, evict=evict, prefetcher=prefetcher,
+                            migrate=migrate, own=own, log=log, seed=seed)  # fmt: skip
     at_work = _AtWork(M, spans := lay_out(arrays), program, platform, told, watch, between)
     at_work.go_through()
+    asked.check()
     events = int(M.state["logged"][0])
     picture = raster.of(M, at_work.earlier)
     return UvmResult(
@@ -138,20 +140,21 @@ def memory(
     arrays: Sequence[Array], program: Steps, platform: Platform, parameters: Mapping[str, int | str] | None, *, gpus: int = 1,
     evict: str = "driver", prefetcher: str = "tree", migrate: str = "none", own: Registry = SHIPPED, log: int = 0,
     seed: int = 1,
-) -> tuple[DriverState, list[str]]:  # fmt: skip
-    """The driver's tables before a program, and what there is to tell of its parameters."""
+) -> tuple[DriverState, list[str], Asked]:  # fmt: skip
+    """The driver's tables before a program, what there is to tell of its parameters, and what it asks of policies in Python."""
+    asked = Asked()
     values, told = resolve({**platform.parameters, **(parameters or {})})
     victim, ahead, worth = victims.find(evict, own), prefetchers.find(prefetcher, own), prefetchers.migration(migrate, own)
     fits(arrays, platform)
     device_memory.check(program, {array.name: array for array in arrays}, platform)
     M = build(platform, arrays, gpus, values, log)
     device_memory.take(M, arrays, platform)
-    M = prefetchers.choose(victims.choose(M, victim, seed), ahead, worth)
+    M = prefetchers.choose(victims.choose(M, victim, seed, asked), ahead, worth, asked)
     if values["uvm_perf_access_counter_migration_enable"] > 0 and not M.state["counters"][0]:
         told.append("uvm_perf_access_counter_migration_enable=1: on hosts with pages of 4 KiB nothing moves since release 575")
     if victims.foresees(evict, own) or prefetchers.foresees(prefetcher):
         M = foresee(M, first_run(arrays, program, platform, gpus))
-    return M, told
+    return M, told, asked
 
 
 class _AtWork:
