@@ -337,6 +337,22 @@ def test_memory_of_the_program_that_runs_last_leaves_first() -> None:
 
 
 @pytest.mark.documents
+def test_the_learners_of_the_document_learn(tmp_path: Any) -> None:
+    """A loop over eight blocks in memory for four: from the second time on blocks come while the kernel works on others."""
+    page = (Path(__file__).parents[2] / "docs" / "gpu_ext.md").read_text("utf-8")
+    file = tmp_path / "my_learners.py"
+    file.write_text(re.findall(r"^```python\n(.*?)^```", page, re.S | re.M)[1])
+    mine = registry.of(file)
+    loop = replace(blocks(*range(8)), ns=8 * 4.0 * BLOCK)  # each touch works for as long as four blocks move
+    names = ("tree", "what_followed(ahead=2)")
+    tree, learned = (run([HostTouch("a"), loop, loop, loop], prefetcher=name, own=mine) for name in names)
+    assert [int(step.counts[1]["faults"]) for step in tree.steps[1:]] == [8, 8, 8]
+    first, *later = (int(step.counts[1]["faults"]) for step in learned.steps[1:])
+    assert first == 8 and all(n <= 4 for n in later)
+    run([HostTouch("a"), loop], migrate="sooner_each_time(promote=256)", own=mine)
+
+
+@pytest.mark.documents
 def test_the_policies_of_the_document_run(tmp_path: Any) -> None:
     page = (Path(__file__).parents[2] / "docs" / "gpu_ext.md").read_text("utf-8")
     file = tmp_path / "my_pages.py"
