@@ -136,13 +136,13 @@ def _pooled(common: dict[str, Any], function: Any) -> PoolPolicy:
 
 
 def _asked_of_pages(common: dict[str, Any], target: Any) -> PagePolicy:
-    entry, values = common["entry"], dict(common["values"])
+    entry, values, made = common["entry"], dict(common["values"]), target
     if not inspect.isclass(target):
         score, _ = compile_score(entry, target)
         return PagePolicy(**common, state=target, score=score, facts=entry.facts, new=lambda: partial(target, **values))
     if entry.kind == "migrate":
-        return PagePolicy(**common, state=target, score=None, facts=entry.facts, new=lambda: target(**values).belongs)
-    return PagePolicy(**common, state=target, score=None, new=lambda: target(**values))
+        return PagePolicy(**common, state=made, score=None, facts=entry.facts, new=lambda: made(**values).belongs)
+    return PagePolicy(**common, state=made, score=None, new=lambda: made(**values))
 
 
 def _planned(common: dict[str, Any], target: Any) -> PlanPolicy:

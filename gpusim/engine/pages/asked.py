@@ -10,6 +10,7 @@ vector of facts that a compiled score would get.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from gpusim.base.compiled import Callback, function_at
 from gpusim.base.errors import PolicyError
 from gpusim.engine.pages.bits import PAGES
 from gpusim.engine.pages.driver_tables import FREE, GUESS, NO_MEMORY, RESIDENT, WANTED, DriverState
-from gpusim.policies.ask import EVICTED, INSERT, TOUCH, Ask, blamed
+from gpusim.policies.ask import EVICTED, INSERT, TOUCH, blamed
 from gpusim.policies.compiled import verb
 from gpusim.policies.contract import ASK, SCORE
 from gpusim.policies.contract import INSERT as CHANGED
@@ -83,7 +84,7 @@ class Asked:
             if self.error is None:
                 try:
                     with blamed(entry):
-                        return float(function(*given))
+                        return float(function(*map(int, given)))
                 except BaseException as error:  # which must not go through compiled code
                     self.error = error
                     M.state["failed"] = NO_MEMORY
@@ -113,7 +114,8 @@ class Asked:
 
     def of_chunks(self, M: DriverState, policy: EvictPolicy, g: int, units: int, n_bytes: int, seed: int) -> tuple[Any, Any]:
         """The tables of a class that hears of the chunks of GPU g."""
-        asked = policy.new_ask()  # type: ignore[misc]
+        assert policy.new_ask is not None
+        asked = policy.new_ask()
         asked.start(units, n_bytes, seed)
         hears = _Chunks(asked, M.locks[g], int(M.state["per_block"][0] * M.state["page_bytes"][0]))
         return np.array([self._callback(M, policy.entry, hears).address[0], -1]), np.zeros(1)
@@ -122,7 +124,7 @@ class Asked:
 class _Chunks:
     """A class with a method `victim`, at work on the chunks of one GPU."""
 
-    def __init__(self, asked: Ask, locks: Any, size: int) -> None:
+    def __init__(self, asked: Any, locks: Any, size: int) -> None:
         self.asked, self.locks = asked, locks
         self.sizes, self.named = np.full(len(locks), size, np.int64), dict[int, None]()  # what has been named beyond need
 
@@ -140,6 +142,14 @@ class _Chunks:
             del self.named[unit]
             return unit
         return -1.0
+
+
+@cache
+def _mask(first: int, outer: int) -> Any:
+    """The mask of pages [first, outer)."""
+    mask = np.zeros(PAGES, np.uint8)
+    mask[first:outer] = 1
+    return np.packbits(mask, bitorder="little").view(np.uint64)
 
 
 def _pages(row: Any) -> list[int]:
@@ -201,9 +211,7 @@ class _Learner:
             raise self._refused(answer)
         for one in answer:
             block, first, outer = self._region(one)
-            mask = np.zeros(PAGES, np.uint8)
-            mask[first:outer] = 1
-            wanted = np.packbits(mask, bitorder="little").view(np.uint64)
+            wanted = _mask(first, outer)
             if block == faulted:
                 M.bits[int(s["scratch"][0]) + GUESS] |= wanted
                 named = True
