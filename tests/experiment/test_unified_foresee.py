@@ -115,7 +115,8 @@ def test_axes_that_contradict_each_other_are_told(experiment: Path, sets: list[s
 def test_a_page_policy_of_ones_own_is_known_where_unified_memory_names_it(experiment: Path) -> None:
     """Wherever the file says `use`, and refused where it has no meaning for pages."""
     (experiment.parent / "mine.py").write_text(
-        "from gpusim import policy\n\n@policy.prefetch\nclass learns:\n    def launched(self, view, kernel):\n        return []\n"
+        "from gpusim import policy\n\n@policy.prefetch\nclass learns:\n"
+        "    def launched(self, view, kernel):\n        return []\n"
         "\n@policy.prefetch\nclass moves:\n    def propose(S, k, start, unit, where, out):\n        return 0\n"
     )
     for ways in ("unified: driver(prefetch=learns)\nuse: [mine.py]\n", "use: [mine.py]\nunified: driver(prefetch=learns)\n"):

@@ -67,7 +67,7 @@ def score(facts, params):  # type: ignore[no-untyped-def]
     return _call(int(params[0]), 0)(0, 0, 0, 0)
 
 
-class Asked:
+class PythonPolicies:
     """What one run asks of policies in plain Python."""
 
     def __init__(self) -> None:

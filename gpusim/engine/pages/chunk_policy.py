@@ -12,7 +12,7 @@ import numpy as np
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages import asked as in_python
-from gpusim.engine.pages.asked import Asked
+from gpusim.engine.pages.asked import PythonPolicies
 from gpusim.engine.pages.bits import count
 from gpusim.engine.pages.driver_tables import DIRTY, NONE, PREFETCHED, USED, DriverState, shared
 from gpusim.engine.pages.foresight import NEVER, next_use
@@ -46,7 +46,7 @@ as_score, V_SCORE = called(ChunkVerbs, "score")
      "untouched", "array", "process", "turns"))  # fmt: skip
 
 
-def install(M: DriverState, policy: EvictPolicy, seed: int, asked: Asked) -> DriverState:
+def install(M: DriverState, policy: EvictPolicy, seed: int, asked: PythonPolicies) -> DriverState:
     """The tables with this policy at work, on each GPU apart."""
     s, gpus = M.state[0], range(1, int(M.state["processors"][0]))
     units = len(M.blocks) + int(M.gpus["roots"].max())

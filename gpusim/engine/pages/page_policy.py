@@ -9,7 +9,7 @@ import numpy as np
 from gpusim.base.compiled import outlined
 from gpusim.engine.pages import density
 from gpusim.engine.pages.ahead import enqueue
-from gpusim.engine.pages.asked import Asked
+from gpusim.engine.pages.asked import PythonPolicies
 from gpusim.engine.pages.asked import score as in_python
 from gpusim.engine.pages.bits import PAGES, add, clear, copy, count, fill, next_set, none, subtract, total
 from gpusim.engine.pages.driver_tables import (
@@ -49,7 +49,7 @@ AHEAD = 64  # blocks, at most
 B_HERE, B_ACCESSES, B_USES, B_IDLE, B_FAULTS, B_EVICTIONS, B_ARRAY, B_FREE, B_WRITE, B_NOW, B_BLOCK = range(len(BLOCK_FACTS))
 
 
-def install(M: DriverState, region: PagePolicy | None, block: PagePolicy | None, asked: Asked) -> DriverState:
+def install(M: DriverState, region: PagePolicy | None, block: PagePolicy | None, asked: PythonPolicies) -> DriverState:
     """The tables with these policies at work."""
     M = M._replace(queue=np.zeros(len(M.blocks), np.int64))
     learner = asked.learner(M, region) if region is not None and not (region.score or region.facts) else None

@@ -10,7 +10,7 @@ from gpusim.base.calls import parse
 from gpusim.base.compiled import kernel, outlined
 from gpusim.base.tables import table
 from gpusim.engine.pages import density, page_policy
-from gpusim.engine.pages.asked import Asked
+from gpusim.engine.pages.asked import PythonPolicies
 from gpusim.engine.pages.bits import clear, fill, none, subtract
 from gpusim.engine.pages.dispatch import dispatch
 from gpusim.engine.pages.driver_tables import (
@@ -67,12 +67,12 @@ def foresees(text: str) -> bool:
 
 
 def choose(
-    M: DriverState, chosen_one: PagePolicy | str, block: PagePolicy | None = None, asked: Asked | None = None
+    M: DriverState, chosen_one: PagePolicy | str, block: PagePolicy | None = None, asked: PythonPolicies | None = None
 ) -> DriverState:
     """The prefetcher of a run, with tables for what it learns, and its migration policy."""
     region = chosen_one if isinstance(chosen_one, PagePolicy) else None
     if region is not None or block is not None:
-        M = page_policy.install(M, region, block, asked or Asked())
+        M = page_policy.install(M, region, block, asked or PythonPolicies())
     name = "tree" if isinstance(chosen_one, PagePolicy) else chosen_one
     s, policy = M.state[0], POLICIES[name]
     s["prefetcher"] = tuple(POLICIES).index(name)

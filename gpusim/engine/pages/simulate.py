@@ -11,7 +11,7 @@ import numpy as np
 
 from gpusim.base.units import show_bytes
 from gpusim.engine.pages import device_memory, hints, host, page_tables, prefetchers, raster, victims
-from gpusim.engine.pages.asked import Asked
+from gpusim.engine.pages.asked import PythonPolicies
 from gpusim.engine.pages.driver_tables import COUNT, CPU, DriverState
 from gpusim.engine.pages.foresight import foresee, make_room, sorted_runs
 from gpusim.engine.pages.launches import TIMES, Paged, find, in_ns, launched, pages
@@ -138,9 +138,9 @@ def memory(
     arrays: Sequence[Array], program: Steps, platform: Platform, parameters: Mapping[str, int | str] | None, *, gpus: int = 1,
     evict: str = "driver", prefetcher: str = "tree", migrate: str = "none", own: Registry = SHIPPED, log: int = 0,
     seed: int = 1,
-) -> tuple[DriverState, list[str], Asked]:  # fmt: skip
+) -> tuple[DriverState, list[str], PythonPolicies]:  # fmt: skip
     """The driver's tables before a program, what there is to tell of its parameters, and what it asks of policies in Python."""
-    asked = Asked()
+    asked = PythonPolicies()
     values, told = resolve({**platform.parameters, **(parameters or {})})
     victim, ahead, worth = victims.find(evict, own), prefetchers.find(prefetcher, own), prefetchers.migration(migrate, own)
     fits(arrays, platform)

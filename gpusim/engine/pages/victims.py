@@ -7,7 +7,7 @@ from types import ModuleType
 from gpusim.base.calls import parse
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages import chunk_policy
-from gpusim.engine.pages.asked import Asked
+from gpusim.engine.pages.asked import PythonPolicies
 from gpusim.engine.pages.chunks import oldest
 from gpusim.engine.pages.dispatch import dispatch
 from gpusim.engine.pages.driver_tables import DISCARDED, NONE, UNUSED, USED, DriverState
@@ -46,7 +46,7 @@ def module(text: str) -> ModuleType | None:
     return POLICIES.get(parse(text)[0])
 
 
-def choose(M: DriverState, policy: EvictPolicy | str, seed: int, asked: Asked) -> DriverState:
+def choose(M: DriverState, policy: EvictPolicy | str, seed: int, asked: PythonPolicies) -> DriverState:
     """The policy of a run."""
     s = M.state[0]
     if isinstance(policy, EvictPolicy):
