@@ -42,7 +42,7 @@ def insert(S, X, unit, size, key):  # type: ignore[no-untyped-def]
 
 @verb(CHANGED)
 def touch(S, X, unit, size, key):  # type: ignore[no-untyped-def]
-    """A chunk was served, or used; once for all that come one behind the other, which would take Python for ever."""
+    """A chunk was served, or used.  Uses in a row are told once: there are millions of them."""
     if S[1] != unit:
         S[1] = unit
         return int(_call(S[0], 0)(TOUCH, unit, size, 0))
@@ -126,22 +126,21 @@ class _Chunks:
 
     def __init__(self, asked: Any, locks: Any, size: int) -> None:
         self.asked, self.locks = asked, locks
-        self.sizes, self.named = np.full(len(locks), size, np.int64), dict[int, None]()  # what has been named beyond need
+        self.sizes = np.full(len(locks), size, np.int64)
+        self.named: dict[int, None] = {}  # what it has named beyond what had to leave
 
     def __call__(self, what: int, unit: int, size: int, _: int) -> float:
         if what != VICTIM:
-            if unit in self.named:
-                del self.named[unit]
+            self.named.pop(unit, None)
             self.asked.hear(what, unit, size)
             return 0.0
         free = [unit for unit in self.named if not self.locks[unit]]
         if not free:
             free = self.asked.victims(size, self.locks, self.sizes, np.zeros(0, np.int64), {})
             self.named.update(dict.fromkeys(free))
-        for unit in free:
-            del self.named[unit]
-            return unit
-        return -1.0
+        chosen = next(iter(free), -1)
+        self.named.pop(chosen, None)
+        return chosen
 
 
 @cache
