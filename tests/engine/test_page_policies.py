@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from unified_by_hand import BLOCK, TINY, WHOLE, blocks, one_thread, run
+from unified_by_hand import BLOCK, TINY, WHOLE, blocks, one_thread, run, simulate_uvm
 
 import gpusim
 from gpusim.base import calls
@@ -252,6 +252,18 @@ def test_a_prefetcher_remembers_kernels() -> None:
     came = [[int(n) for n in step.counts[1]["came"]] for step in result.steps[1:]]
     assert came[0][CAUSES.index("prefetch")] == 2 * 16 and came[0][CAUSES.index("demand")] == 2
     assert came[2][CAUSES.index("prefetch")] == 2 * 512 + 16 and int(result.steps[-1].counts[1]["faults"]) == 0
+
+
+def test_what_a_gpu_wants_comes_to_that_gpu() -> None:
+    """Two GPUs with kernels of two names, of which each has faulted on a block of its own; both begin again, and work."""
+    firsts = [blocks(b, name=f"k{g}", gpu=g) for g, b in ((1, 0), (2, 5))]
+    again = [replace(one_thread(*[512 * b] * 8, name=f"k{g}", gpu=g), ns=9.0 * BLOCK) for g, b in ((1, 1), (2, 6))]
+    arrays = [Array("a", 8 * BLOCK)]
+    steps = [HostTouch("a"), *firsts, HostTouch("a"), *again]
+    side_by_side = {"prefetcher": "last_time", "own": OWN, "gpus": 2}
+    result = simulate_uvm(arrays, steps, TINY, {"uvm_perf_thrashing_enable": 0}, **side_by_side)  # type: ignore[arg-type]
+    came = [[int(n) for n in result.steps[-2 + k].counts["came"][k + 1]] for k in (0, 1)]
+    assert came == [[1, 512 + 16, 0, 0, 0], [1, 512 + 16, 0, 0, 0]]
 
 
 def test_a_migration_policy_in_python_remembers_blocks() -> None:

@@ -171,7 +171,7 @@ class _Learner:
         if launched:
             answer = self.launched(self._view(gpu), kernel_or_block) if self.launched else None
             if answer is not None:
-                self._forget()
+                self._forget(gpu)
                 self._wants(gpu, answer, -1)
             return 0.0
         answer = None
@@ -196,12 +196,16 @@ class _Learner:
     def _shared(self, plane: int, block: int) -> int:
         return int(self.M.state["shared"][0]) + plane * len(self.M.blocks) + block
 
-    def _forget(self) -> None:
-        M = self.M
-        for block in np.flatnonzero(M.blocks["queued"]).tolist():
+    def _forget(self, gpu: int) -> None:
+        """What is wanted on this GPU is wanted no more."""
+        M, s = self.M, self.M.state
+        waiting = [int(M.queue[(s["queue_head"][0] + i) % len(M.queue)]) for i in range(int(s["queue_length"][0]))]
+        others = [block for block in waiting if M.blocks["queued"][block] != gpu]
+        for block in set(waiting) - set(others):
             M.bits[self._shared(WANTED, block)] = 0
-        M.blocks["queued"] = 0
-        M.state["queue_length"] = 0
+            M.blocks["queued"][block] = 0
+        M.queue[: len(others)] = others
+        s["queue_head"], s["queue_length"] = 0, len(others)
 
     def _wants(self, gpu: int, answer: Any, faulted: int) -> bool:
         """Blocks, or (block, first page, pages) each; True: the one that has faulted is among them, and these come with it."""
@@ -219,7 +223,7 @@ class _Learner:
             if wanted.any():
                 M.bits[self._shared(WANTED, block)] |= wanted
                 if not M.blocks["queued"][block]:
-                    M.blocks["queued"][block] = 1
+                    M.blocks["queued"][block] = gpu
                     M.queue[(s["queue_head"][0] + s["queue_length"][0]) % len(M.queue)] = block
                     s["queue_length"] += 1
         return named

@@ -58,7 +58,7 @@ BLOCK = record(
      ("uses", i8), ("run", i8),  # by kernels so far; the run of `foresight` that this is in
      ("evicted_from", i8),  # GPUs, as bits, that may map what left them, when the work queue comes to it (remapping.py)
      ("services", i8), ("departures", i8),  # of faults, so far; how often its chunk was evicted
-     ("queued", i8), ("expected", i8)]  # in the queue of `ahead`; the prediction that has it
+     ("queued", i8), ("expected", i8)]  # in the queue of `ahead`: for which GPU; the prediction that has it
 )  # fmt: skip
 ROOT = record(
     [("owner", i8), ("list", i8), ("older", i8), ("newer", i8), ("locked", i8),

@@ -163,7 +163,7 @@ def ahead(M: DriverState, p: int, b: int) -> None:
         fill(W, more, 0, pages)
         subtract(W, more, leaves)
         if not none(W, more):
-            enqueue(M, c)
+            enqueue(M, p, c)
 
 
 @outlined
