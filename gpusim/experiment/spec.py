@@ -119,7 +119,7 @@ class Experiment:
     grain: Grains = (LATER["grain"],)
     """In which pieces tensors move: `tensor`, or chunks of this size."""
     use: tuple[UserFile, ...] = ()
-    """Files with policies of your own, relative to the experiment; above all keys that may name them."""
+    """Files with policies of your own, relative to the experiment; stands before what may name them."""
     unified: Unified = (NONE,)
     """Unified memory: `none`, or `driver(...)`, whose page faults and evictions then take the place of the policies'."""
     share: Share = LATER["share"]
