@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpusim.base.errors import suggest
-from gpusim.engine.pages import host
+from gpusim.engine.pages import aside
 from gpusim.engine.pages.driver_tables import ATS, CPU, NONE, WRITABLE, DriverState
 from gpusim.machine.driver_parameters import UvmError
 from gpusim.programs.managed.steps import ADVICE, Advise
@@ -23,25 +23,25 @@ def advise(M: DriverState, step: Advise, first: int, outer: int) -> list[str]:
     if step.advice == "read_mostly":
         blocks["read_mostly"] = blocks["kind"] != ATS
         for p in range(int(M.state["processors"][0])):
-            host.unmap_remote(M, first, outer, p)
+            aside.unmap_remote(M, first, outer, p)
             store_no_more(M, first // per_block, (outer - 1) // per_block + 1, p)
     elif step.advice == "unset_read_mostly":
         blocks["read_mostly"] = 0
-        host.collapse(M, first, outer)
+        aside.collapse(M, first, outer)
         for p in range(int(M.state["processors"][0])):
             if blocks["accessed_by"][0] >> p & 1:
-                host.map_accessed_by(M, first, outer, p)
+                aside.map_accessed_by(M, first, outer, p)
     elif step.advice == "preferred_location":
         blocks["preferred"] = step.processor
-        host.unmap_remote(M, first, outer, step.processor)
+        aside.unmap_remote(M, first, outer, step.processor)
     elif step.advice == "unset_preferred_location":
         blocks["preferred"] = NONE
     elif step.advice == "accessed_by":
         blocks["accessed_by"] |= 1 << step.processor
-        host.map_accessed_by(M, first, outer, step.processor)
+        aside.map_accessed_by(M, first, outer, step.processor)
     else:
         blocks["accessed_by"] &= ~(1 << step.processor)
-        host.unmap_remote(M, first, outer, step.processor)
+        aside.unmap_remote(M, first, outer, step.processor)
     return told
 
 
