@@ -7,6 +7,7 @@ passes of their own are a documented extension of numba ("Customizing the compil
 
 from __future__ import annotations
 
+import gc
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -122,8 +123,10 @@ def _remembered(self: Any, context: Any, args: Any, kws: Any) -> Any:
 
 @contextmanager
 def untold() -> Iterator[None]:
-    """Within, numba does not time each call of LLVM once for every function that is being compiled around it, and errors that
-    lead to its next candidate have no colours."""
+    """Within, numba does not time each call of LLVM once for every function that is being compiled around it, errors that lead
+    to its next candidate have no colours, and garbage is seldom looked for: what numba knows of a function stays."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(max(thresholds[0], 500_000) if thresholds[0] else 0, *thresholds[1:])
     before = _events.install_timer, _events.start_event, _events.end_event, _errors.termcolor
     _events.install_timer, _errors.termcolor = _untimed, _Plain
     _events.start_event, _events.end_event = _unless_lock(_start), _unless_lock(_end)
@@ -131,6 +134,7 @@ def untold() -> Iterator[None]:
         yield
     finally:
         _events.install_timer, _events.start_event, _events.end_event, _errors.termcolor = before
+        gc.set_threshold(*thresholds)
 
 
 @contextmanager

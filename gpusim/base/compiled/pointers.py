@@ -69,6 +69,12 @@ class _Fields(AttributeTemplate):  # type: ignore[misc]
         return kind.types[kind.field(name)] if name in kind.fields else None
 
 
+@cache
+def _itemsize(dtype: Any) -> int:
+    """Of the rows of an array; LLVM makes a module to tell, at each access."""
+    return int(as_dtype(dtype).itemsize)
+
+
 @lower_getattr_generic(Pointer)
 def _field(context: Any, builder: Any, kind: Pointer, pointer: Any, name: str) -> Any:
     at = kind.field(name)
@@ -80,7 +86,7 @@ def _field(context: Any, builder: Any, kind: Pointer, pointer: Any, name: str) -
         return found
 
     model = context.data_model_manager[array]
-    itemsize = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(array.dtype)))
+    itemsize = context.get_constant(types.intp, _itemsize(array.dtype))
     made = ir.Constant(model.get_value_type(), None)  # without an owner: the tuple keeps its arrays alive
     for part, value in (("data", read("data")), ("nitems", read("nitems")), ("itemsize", itemsize)):
         made = builder.insert_value(made, value, PARTS.index(part))
