@@ -1,4 +1,4 @@
-"""What the driver does at a word of Python's, while the clock stands: hints, and what is simulated without a clock.
+"""What the driver does at a word of Python's, while the clock stands: what an oracle learns ahead of a run, and what ends with a process.
 
 Each is an order through the door of the kernels (`door.py`).
 """
@@ -11,19 +11,7 @@ from gpusim.base.compiled import Placed
 from gpusim.engine.pages.door import door
 from gpusim.engine.pages.driver_tables import DRIVER, DriverState
 from gpusim.engine.pages.launches import Paged
-from gpusim.engine.pages.paging import (
-    ASIDE,
-    COLLAPSES,
-    DISCARDS,
-    MAPS,
-    MOVES,
-    ORDER,
-    RELEASES,
-    RUNS_ALONE,
-    TOUCHES,
-    UNMAPS,
-    Order,
-)
+from gpusim.engine.pages.paging import ASIDE, DISCARDS, MOVES, ORDER, RELEASES, RUNS_ALONE, TOUCHES, Order
 
 
 def host_touch(M: DriverState, first: int, outer: int, write: bool) -> int:
@@ -36,19 +24,9 @@ def migrate(M: DriverState, first: int, outer: int, to: int) -> int:
     return _order(M, MOVES, first, outer, to)
 
 
-def map_accessed_by(M: DriverState, first: int, outer: int, p: int) -> None:
-    """SetAccessedBy."""
-    _order(M, MAPS, first, outer, p)
-
-
-def unmap_remote(M: DriverState, first: int, outer: int, p: int) -> None:
-    """Unmap from p what is not resident there."""
-    _order(M, UNMAPS, first, outer, p)
-
-
-def collapse(M: DriverState, first: int, outer: int) -> None:
-    """Read duplication ends."""
-    _order(M, COLLAPSES, first, outer)
+def advise(M: DriverState, first: int, outer: int, hint: int, processor: int) -> None:
+    """cudaMemAdvise of an allocation; hint: its number among `steps.ADVICE`."""
+    _order(M, -1 - hint, first, outer, processor)
 
 
 def discard(M: DriverState, first: int, outer: int) -> None:

@@ -17,14 +17,11 @@ from gpusim.engine.pages.paging import (
     ASIDE,
     AT_REST,
     CALLED,
-    COLLAPSES,
     DISCARDS,
     HALF,
-    MAPS,
     MOVES,
     RELEASES,
     TOUCHES,
-    UNMAPS,
     Order,
     PagedKernels,
     driver_at,
@@ -62,12 +59,8 @@ def carry_out(order: Order) -> int:
         return int(host.host_touch(M, first, outer, which != 0))
     if what == MOVES:
         return int(host.migrate(M, first, outer, which))
-    if what == MAPS:
-        host.map_accessed_by(M, first, outer, which)
-    elif what == UNMAPS:
-        host.unmap_remote(M, first, outer, which)
-    elif what == COLLAPSES:
-        host.collapse(M, first, outer)
+    if what < 0:
+        host.advise(M, first, outer, -1 - what, which)
     elif what == DISCARDS:
         host.discard(M, first, outer)
     elif what == RELEASES:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.base.bits import popcount
-from gpusim.base.compiled import outlined
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import WORDS, total
 from gpusim.engine.pages.driver_tables import DriverState
 from gpusim.machine.driver_parameters import BLOCK_BYTES
@@ -44,7 +44,7 @@ def fold(M: DriverState) -> None:
     M.state[0].column_ns *= 2
 
 
-@outlined
+@kernel
 def paint(M: DriverState, layer: int, b: int, mask: int) -> None:
     """The pages of row `mask` of block b, now."""
     s = M.state[0]
