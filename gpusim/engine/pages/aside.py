@@ -1,4 +1,4 @@
-"""What the driver does at a word of Python's, while the clock stands: what an oracle learns ahead of a run, and what ends with a process.
+"""What the driver does at a word of Python's, while the clock stands: for oracles ahead of a run, and when a process ends.
 
 Each is an order through the door of the kernels (`door.py`).
 """
