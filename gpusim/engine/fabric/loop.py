@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from numba import types
 
 from gpusim.base.compiled import entry, function_at, kernel, tables_at
 from gpusim.engine.clock import event_heap, links, sharing
-from gpusim.engine.fabric import lenders, memory, tenants
+from gpusim.engine.fabric import lenders, memory, pacing, tenants
 from gpusim.engine.fabric.rendezvous import begin, gather, next_to_begin
 from gpusim.engine.fabric.tables import DECIDE, FABRIC, MOVES, SHEDS, Fabric
 from gpusim.engine.host.island import earliest, end, island_at, policies_at, program_at
@@ -21,10 +23,13 @@ def reschedule(fabric: Fabric, many: Processes, now: int) -> None:
     """Share the links of all devices, and the memory of each, anew."""
     one, apart = island_at(many.rows[0].island), fabric.gpu[0].mode == APART
     fluid = one.fluid[0]
-    sharing.begin(one, now)
-    if apart or fabric.gpu[0].tight:
-        fabric.gpu[0].tight = 0
+    if apart:
+        sharing.begin(one, now)
         memory.loosen(many)
+    else:
+        pacing.pace(fabric, many, now)
+        if fluid.reshare == 0:
+            return
     while fluid.reshare:
         if fluid.flows > 0:
             links.share(one)
@@ -93,6 +98,18 @@ def wake(many: Processes, p: int, now: int) -> None:
     many.next[other] = min(many.next[other], now)
 
 
+@kernel
+def first_two(times: Any) -> Any:
+    """Which of them is the earliest, of equal ones the first; its time, and that of the next one."""
+    first, at, others = 0, NEVER, NEVER
+    for i in range(times.size):
+        time = times[i]
+        others = min(others, max(time, at))
+        first = i if time < at else first
+        at = min(at, time)
+    return first, at, others
+
+
 @entry(types.int64(FABRIC, PROCESSES, types.int64))
 def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
     """Run all programs up to, not including, time `until`; returns why one of them stopped, which `turn` names, or REACHED.
@@ -122,7 +139,7 @@ def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
         flows = next_to_begin(fabric)
         if not pending:
             flows = min(flows, fluid.tick)
-        at = earliest(coming)
+        first, at, others = first_two(coming)
         ahead = min(flows, at)
         if tenanted and ahead > turn.now:
             if tenants.is_due(fabric, turn.now):
@@ -147,10 +164,6 @@ def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
             else:
                 begin(fabric, many, flows)
             continue
-        first = 0
-        while coming[first] != at:
-            first += 1
-        others = min(earliest(coming[:first]), earliest(coming[first + 1 :]))
         bound = max(min(others, flows, until, tenants.next_change(fabric, at)), at + 1)
         turn.process = first
         fabric.seats[first].seen = 0

@@ -309,7 +309,8 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
     for p in range(many.rows.size):
         fabric.seats[p].kept = min(fabric.seats[p].held, fabric.seats[p].first)
     if paced:
-        pace(fabric, many, now)
+        fabric.gpu[0].paced = 1
+        island_at(many.rows[0].island).fluid[0].reshare = 1
 
 
 @kernel
@@ -341,19 +342,6 @@ def weigh(seat: Any, isl: Island, keeps: int, now: int) -> None:
     seat.rank += seat.priority
     seat.dense, seat.held = wanted / seat.cap, min(held, seat.cap) / seat.cap
     seat.kept = min(seat.kept, older / seat.cap)
-
-
-@kernel
-def pace(fabric: Fabric, many: Processes, now: int) -> None:
-    """Kernels that flow are as fast as their programs' parts let them."""
-    one = island_at(many.rows[0].island)
-    links.catch_up_to(one, now)
-    for f in range(one.fluid[0].flows):
-        x = one.flow[f]
-        if x.way == NO_WAY and x.process >= 0:
-            speed = x.granted * fabric.seats[x.process].part
-            x.cap = x.need * speed if x.need > 0.0 else speed
-    one.fluid[0].reshare = 1
 
 
 @kernel
@@ -404,16 +392,24 @@ def fair(fabric: Fabric, at: int, rank: int, since: int) -> float:
 
 
 @kernel
-def share_memory(fabric: Fabric, many: Processes) -> None:
-    """All that run on the device share the bandwidth of its memory, where that does not suffice."""
+def needs(fabric: Fabric, many: Processes) -> float:
+    """What kernels that are no flows take of the memory's bandwidth, bytes/ns."""
     rows, total = many.rows, 0.0
-    first = island_at(rows[0].island)
-    if first.devices[0].shares_memory == 0:
-        return
     for p in range(rows.size):
         if rows[p].ended == 0:
             look_at(fabric.seats[p], island_at(rows[p].island))
             total += fabric.seats[p].needs
+    return total
+
+
+@kernel
+def share_memory(fabric: Fabric, many: Processes) -> None:
+    """All that run on the device share the bandwidth of its memory, where that does not suffice."""
+    rows = many.rows
+    first = island_at(rows[0].island)
+    if first.devices[0].shares_memory == 0:
+        return
+    total = needs(fabric, many)
     for f in range(first.fluid[0].flows):
         x = first.flow[f]
         if x.process >= 0 and rows[x.process].ended == 0:
