@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from numba import types
 
 from gpusim.base.compiled import entry, function_at, kernel, tables_at
@@ -98,18 +96,6 @@ def wake(many: Processes, p: int, now: int) -> None:
     many.next[other] = min(many.next[other], now)
 
 
-@kernel
-def first_two(times: Any) -> Any:
-    """Which of them is the earliest, of equal ones the first; its time, and that of the next one."""
-    first, at, others = 0, NEVER, NEVER
-    for i in range(times.size):
-        time = times[i]
-        others = min(others, max(time, at))
-        first = i if time < at else first
-        at = min(at, time)
-    return first, at, others
-
-
 @entry(types.int64(FABRIC, PROCESSES, types.int64))
 def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
     """Run all programs up to, not including, time `until`; returns why one of them stopped, which `turn` names, or REACHED.
@@ -133,7 +119,7 @@ def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
             gather(fabric, many, turn.now)
         while fluid.calls:
             lenders.answer(many, turn.now)
-        first, at, others = first_two(coming)
+        at = earliest(coming)
         pending = fluid.reshare != 0
         if pending and not tenanted and (at > turn.now or not together):
             reschedule(fabric, many, turn.now)
@@ -165,6 +151,12 @@ def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
             else:
                 begin(fabric, many, flows)
             continue
+        first = 0
+        while coming[first] != at:
+            first += 1
+        coming[first] = NEVER
+        others = earliest(coming)
+        coming[first] = at
         bound = max(min(others, flows, until, tenants.next_change(fabric, at)), at + 1)
         turn.process = first
         fabric.seats[first].seen = 0
