@@ -46,6 +46,7 @@ def enter(isl: Island, prog: Instructions, row: int) -> None:
     c, a = isl.clock[0], isl.activities[row]
     queue, x = isl.queues[a.queue], isl.running[c.running - 1]
     x.priority, x.sms, x.whole = queue.priority, prog.sms[0, a.arg], prog.sms[1, a.arg]
+    x.begins, x.until = prog.duration[a.arg] * (prog.sms[2, a.arg] / 1e6), -1.0
     x.granted = x.sms
     has(isl, c.running - 1, x.granted)
     left, enough = isl.devices[0].sms - x.sms, 1

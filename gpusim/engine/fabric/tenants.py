@@ -5,15 +5,29 @@ All that happens at one tick has happened when this is asked.  See `machine.tena
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import links, sharing, sms
 from gpusim.engine.fabric import limits, memory
-from gpusim.engine.fabric.tables import COMES, ENDED, LEAVES, MOVES, NOTHING_MOVES, SHEDS, WANTS, Fabric
+from gpusim.engine.fabric.tables import (
+    ALWAYS,
+    COMES,
+    ENDED,
+    LEAVES,
+    MOVES,
+    NOTHING_MOVES,
+    SHEDS,
+    TO_LAST_BLOCKS,
+    WANTS,
+    Fabric,
+)  # fmt: skip
 from gpusim.engine.host.island import island_at
 from gpusim.engine.state import BY_TURNS, FLOWS, NEVER, NO_WAY, WAITS, Island, Processes
 from gpusim.trace.trace import COPY_IN, COPY_OUT, KERNEL
+
+NOT_SOON = 1e18
 
 
 @kernel
@@ -270,17 +284,21 @@ def processors(isl: Island) -> int:
 @kernel
 def divide(fabric: Fabric, many: Processes, now: int) -> None:
     """MPS: each program's kernels lie evenly over the multiprocessors that its cap leaves it, the first ones."""
-    best, equal = NEVER, True
+    best, equal, keeps = NEVER, True, fabric.gpu[0].keeps
     for p in range(many.rows.size):
         seat = fabric.seats[p]
+        if keeps == TO_LAST_BLOCKS:
+            grow_older(seat, now)
         if many.rows[p].ended:
             seat.dense, seat.held, seat.kept, seat.rank = 0.0, 0.0, 0.0, NEVER
         elif seat.stale:
-            weigh(seat, island_at(many.rows[p].island), fabric.gpu[0].keeps, now)
+            weigh(seat, island_at(many.rows[p].island), keeps, now)
         if seat.dense > 0.0:
             best = min(best, seat.rank)
         equal = equal and (seat.cap == fabric.seats[0].cap)
-    before, level, paced, keeps = -1, 1.0, 0, fabric.gpu[0].keeps != 0
+    before, level, paced = -1, 1.0, 0
+    if keeps == TO_LAST_BLOCKS:
+        line_up(fabric)
     for p in range(many.rows.size):
         seat = fabric.seats[p]
         part = 1.0
@@ -308,6 +326,8 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
             paced = 1
     for p in range(many.rows.size):
         fabric.seats[p].kept = min(fabric.seats[p].held, fabric.seats[p].first)
+    if keeps == TO_LAST_BLOCKS:
+        fabric.gpu[0].next = next_to_begin(fabric, now)
     if paced:
         fabric.gpu[0].paced = 1
         island_at(many.rows[0].island).fluid[0].reshare = 1
@@ -327,21 +347,70 @@ def look_at(seat: Any, isl: Island) -> None:
 def weigh(seat: Any, isl: Island, keeps: int, now: int) -> None:
     """How much of each multiprocessor the program's kernels want, the rank of the best, and what those from before now keep."""
     seat.stale = 0
-    seat.cap, seat.rank, seat.since = isl.devices[0].sms, NEVER, NEVER if keeps else 0
+    seat.cap, seat.rank, seat.since, seat.gives = isl.devices[0].sms, NEVER, NEVER if keeps else 0, NOT_SOON
     wanted, held, older = 0, 0, 0
     for i in range(isl.clock[0].running):
         r = isl.running[i]
         seat.rank = min(seat.rank, r.priority)
         a = isl.activities[r.activity]
         if a.kind == KERNEL:
-            mine = r.sms * (r.whole != 0 or keeps != 0)
+            mine = r.sms * (r.whole != 0 or keeps == ALWAYS or (keeps == TO_LAST_BLOCKS and has_to_begin(seat, r)))
             wanted += r.granted
             held += mine
             older += mine * (a.start < now)
-            seat.since = min(seat.since, a.start)
+            if mine > 0:
+                seat.since = min(seat.since, a.start)
     seat.rank += seat.priority
+    seat.own, seat.came = seat.rank, seat.since
     seat.dense, seat.held = wanted / seat.cap, min(held, seat.cap) / seat.cap
     seat.kept = min(seat.kept, older / seat.cap)
+
+
+@kernel
+def has_to_begin(seat: Any, r: Any) -> bool:
+    """Blocks of the kernel have still to begin, which will be when its program has had so much more of the time."""
+    if r.until < 0.0:
+        r.until = seat.had + r.begins
+    if r.until - seat.had <= links.SAME_INSTANT:
+        return False
+    seat.gives = min(seat.gives, r.until)
+    return True
+
+
+@kernel
+def grow_older(seat: Any, now: int) -> None:
+    """What the program has had of the time until now, by which the last blocks of a kernel may have begun."""
+    seat.had += seat.part * (now - seat.at)
+    seat.at = now
+    if seat.gives - seat.had <= links.SAME_INSTANT:
+        seat.stale = 1
+
+
+@kernel
+def line_up(fabric: Fabric) -> None:
+    """Programs whose blocks have all begun share with the first of those that have blocks to begin, whatever its rank."""
+    rank, since = NEVER, NEVER
+    for p in range(fabric.seats.size):
+        seat = fabric.seats[p]
+        if seat.dense > 0.0 and seat.came < NEVER and (seat.own < rank or (seat.own == rank and seat.came < since)):
+            rank, since = seat.own, seat.came
+    for p in range(fabric.seats.size):
+        seat = fabric.seats[p]
+        all_began = seat.came == NEVER
+        seat.rank, seat.since = rank if all_began else seat.own, since if all_began else seat.came
+
+
+@kernel
+def next_to_begin(fabric: Fabric, now: int) -> int:
+    """When the last blocks of a kernel will have begun, while others wait; NEVER: none waits."""
+    soon, waits = NEVER, False
+    for p in range(fabric.seats.size):
+        seat = fabric.seats[p]
+        if seat.dense > 0.0:
+            waits = waits or seat.part < 1.0
+            if seat.gives < NOT_SOON and seat.part > 0.0:
+                soon = min(soon, now + max(1, math.ceil((seat.gives - seat.had) / seat.part - links.SAME_INSTANT)))
+    return soon if waits else NEVER
 
 
 @kernel
