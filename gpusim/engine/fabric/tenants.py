@@ -299,6 +299,7 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
     before, level, paced = -1, 1.0, 0
     if keeps == TO_LAST_BLOCKS:
         line_up(fabric)
+    rank, since = first_that_fills(fabric)
     for p in range(many.rows.size):
         seat = fabric.seats[p]
         part = 1.0
@@ -311,7 +312,9 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
             seat.first = max(kept, fair(fabric, 0, seat.rank, seat.since))
             part = part_of(fabric, p, kept)
         elif seat.dense > 0.0:  # there is one level for all of a rank
-            if before < 0 or fabric.seats[before].rank != seat.rank or fabric.seats[before].since != seat.since:
+            if seat.rank > rank or (seat.rank == rank and seat.since > since):
+                before, level = p, 0.0
+            elif before < 0 or fabric.seats[before].rank != seat.rank or fabric.seats[before].since != seat.since:
                 before, level = p, fair(fabric, 0, seat.rank, seat.since)
             seat.first = max(level, seat.kept) if seat.rank > best or keeps else level
             part = min(1.0, seat.first / seat.dense)
@@ -401,6 +404,17 @@ def line_up(fabric: Fabric) -> None:
 
 
 @kernel
+def first_that_fills(fabric: Fabric) -> Any:
+    """Rank and arrival of the first program that wants all of each multiprocessor: nothing is left for those behind it."""
+    rank, since = NEVER, NEVER
+    for p in range(fabric.seats.size):
+        seat = fabric.seats[p]
+        if seat.dense >= 1.0 and (seat.rank < rank or (seat.rank == rank and seat.since < since)):
+            rank, since = seat.rank, seat.since
+    return rank, since
+
+
+@kernel
 def next_to_begin(fabric: Fabric, now: int) -> int:
     """When the last blocks of a kernel will have begun, while others wait; NEVER: none waits."""
     soon, waits = NEVER, False
@@ -445,8 +459,8 @@ def fair(fabric: Fabric, at: int, rank: int, since: int) -> float:
             beside = s.rank == rank and s.since == since
             room -= s.dense if before else 0.0 if beside else s.kept
             wanting += beside
-    if room <= 0.0:
-        return 0.0
+            if room <= 0.0:
+                return 0.0
     level, last = room / wanting if wanting > 0 else 1.0, 2.0
     while level != last:  # those that want less than the level have what they want
         last, left, sharing_it = level, room, wanting
