@@ -70,9 +70,8 @@ def hand(many: Processes, p: int, part: float, now: int) -> None:
     isl = island_at(many.rows[p].island)
     if isl.tenants[0].part != part:
         isl.clock[0].now = max(isl.clock[0].now, now)
-        looks = part == 0.0 or isl.tenants[0].part == 0.0
         sms.take_part(isl, part)
-        if looks:
+        if isl.clock[0].unsettled:
             many.next[p] = now
 
 
@@ -297,9 +296,7 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
             best = min(best, seat.rank)
         equal = equal and (seat.cap == fabric.seats[0].cap)
     before, level, paced = -1, 1.0, 0
-    if keeps == TO_LAST_BLOCKS:
-        line_up(fabric)
-    rank, since = first_that_fills(fabric)
+    rank, since = line_up(fabric)
     for p in range(many.rows.size):
         seat = fabric.seats[p]
         part = 1.0
@@ -327,10 +324,7 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
                 seat.seen = 0
             seat.part = part
             paced = 1
-    for p in range(many.rows.size):
-        fabric.seats[p].kept = min(fabric.seats[p].held, fabric.seats[p].first)
-    if keeps == TO_LAST_BLOCKS:
-        fabric.gpu[0].next = next_to_begin(fabric, now)
+    fabric.gpu[0].next = next_to_begin(fabric, now)
     if paced:
         fabric.gpu[0].paced = 1
         island_at(many.rows[0].island).fluid[0].reshare = 1
@@ -390,9 +384,12 @@ def grow_older(seat: Any, now: int) -> None:
 
 
 @kernel
-def line_up(fabric: Fabric) -> None:
-    """Programs whose blocks have all begun share with the first of those that have blocks to begin, whatever its rank."""
-    rank, since = NEVER, NEVER
+def line_up(fabric: Fabric) -> Any:
+    """Programs whose blocks have all begun share with the first of those that have blocks to begin, whatever its rank.
+
+    Returns rank and arrival of the first program that wants all of each multiprocessor: nothing is left for those behind it.
+    """
+    rank, since, fills, filled_at = NEVER, NEVER, NEVER, NEVER
     for p in range(fabric.seats.size):
         seat = fabric.seats[p]
         if seat.dense > 0.0 and seat.came < NEVER and (seat.own < rank or (seat.own == rank and seat.came < since)):
@@ -401,25 +398,18 @@ def line_up(fabric: Fabric) -> None:
         seat = fabric.seats[p]
         all_began = seat.came == NEVER
         seat.rank, seat.since = rank if all_began else seat.own, since if all_began else seat.came
-
-
-@kernel
-def first_that_fills(fabric: Fabric) -> Any:
-    """Rank and arrival of the first program that wants all of each multiprocessor: nothing is left for those behind it."""
-    rank, since = NEVER, NEVER
-    for p in range(fabric.seats.size):
-        seat = fabric.seats[p]
-        if seat.dense >= 1.0 and (seat.rank < rank or (seat.rank == rank and seat.since < since)):
-            rank, since = seat.rank, seat.since
-    return rank, since
+        if seat.dense >= 1.0 and (seat.rank < fills or (seat.rank == fills and seat.since < filled_at)):
+            fills, filled_at = seat.rank, seat.since
+    return fills, filled_at
 
 
 @kernel
 def next_to_begin(fabric: Fabric, now: int) -> int:
-    """When the last blocks of a kernel will have begun, while others wait; NEVER: none waits."""
+    """When the last blocks of a kernel will have begun, while others wait; NEVER: none waits.  Notes what kernels keep."""
     soon, waits = NEVER, False
     for p in range(fabric.seats.size):
         seat = fabric.seats[p]
+        seat.kept = min(seat.held, seat.first)
         if seat.dense > 0.0:
             waits = waits or seat.part < 1.0
             if seat.gives < NOT_SOON and seat.part > 0.0:
