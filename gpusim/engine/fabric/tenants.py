@@ -28,6 +28,7 @@ from gpusim.engine.state import BY_TURNS, FLOWS, NEVER, NO_WAY, WAITS, Island, P
 from gpusim.trace.trace import COPY_IN, COPY_OUT, KERNEL
 
 NOT_SOON = 1e18
+NOTHING = 1e-9  # of a multiprocessor: what floats leave of it where all is given
 
 
 @kernel
@@ -449,7 +450,7 @@ def fair(fabric: Fabric, at: int, rank: int, since: int) -> float:
             beside = s.rank == rank and s.since == since
             room -= s.dense if before else 0.0 if beside else s.kept
             wanting += beside
-            if room <= 0.0:
+            if room <= NOTHING:
                 return 0.0
     level, last = room / wanting if wanting > 0 else 1.0, 2.0
     while level != last:  # those that want less than the level have what they want
