@@ -284,7 +284,7 @@ def processors(isl: Island) -> int:
 @kernel
 def divide(fabric: Fabric, many: Processes, now: int) -> None:
     """MPS: each program's kernels lie evenly over the multiprocessors that its cap leaves it, the first ones."""
-    best, equal, keeps = NEVER, True, fabric.gpu[0].keeps
+    best, equal, keeps, rank, since = NEVER, True, fabric.gpu[0].keeps, NEVER, NEVER
     for p in range(many.rows.size):
         seat = fabric.seats[p]
         if keeps == TO_LAST_BLOCKS:
@@ -295,9 +295,11 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
             weigh(seat, island_at(many.rows[p].island), keeps, now)
         if seat.dense > 0.0:
             best = min(best, seat.rank)
+            if seat.came < NEVER and (seat.own < rank or (seat.own == rank and seat.came < since)):
+                rank, since = seat.own, seat.came
         equal = equal and (seat.cap == fabric.seats[0].cap)
     before, level, paced = -1, 1.0, 0
-    rank, since = line_up(fabric)
+    rank, since = line_up(fabric, rank, since)
     for p in range(many.rows.size):
         seat = fabric.seats[p]
         part = 1.0
@@ -315,7 +317,7 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
             elif before < 0 or fabric.seats[before].rank != seat.rank or fabric.seats[before].since != seat.since:
                 before, level = p, fair(fabric, 0, seat.rank, seat.since)
             seat.first = max(level, seat.kept) if seat.rank > best or keeps else level
-            part = min(1.0, seat.first / seat.dense)
+            part = min(1.0, seat.first / seat.dense) if seat.first > 0.0 else 0.0
         if part != seat.part:
             look_at(seat, island_at(many.rows[p].island))
             if seat.flows and seat.part > 0.0 and part > 0.0:  # its kernels flow on, at another pace
@@ -385,16 +387,12 @@ def grow_older(seat: Any, now: int) -> None:
 
 
 @kernel
-def line_up(fabric: Fabric) -> Any:
-    """Programs whose blocks have all begun share with the first of those that have blocks to begin, whatever its rank.
+def line_up(fabric: Fabric, rank: int, since: int) -> Any:
+    """Programs whose blocks have all begun share with the first of those that have blocks to begin, of this rank and arrival.
 
     Returns rank and arrival of the first program that wants all of each multiprocessor: nothing is left for those behind it.
     """
-    rank, since, fills, filled_at = NEVER, NEVER, NEVER, NEVER
-    for p in range(fabric.seats.size):
-        seat = fabric.seats[p]
-        if seat.dense > 0.0 and seat.came < NEVER and (seat.own < rank or (seat.own == rank and seat.came < since)):
-            rank, since = seat.own, seat.came
+    fills, filled_at = NEVER, NEVER
     for p in range(fabric.seats.size):
         seat = fabric.seats[p]
         all_began = seat.came == NEVER
