@@ -86,7 +86,7 @@ def _to_begin(k: Kernels, on: npt.NDArray[np.bool_], until: F64, had: float, now
     """Which kernels in waves have blocks to begin; those that start now do so when their program has had so much more."""
     starts = on & (k.start == now)
     until[starts] = np.where(np.isinf(until[starts]), had + k.begins[starts], until[starts])
-    return on & (k.whole == 0) & (until - had > _ROUNDING)
+    return np.asarray(on & (k.whole == 0) & (until - had > _ROUNDING))
 
 
 def _present(

@@ -319,7 +319,7 @@ def sharing(rs: tuple[Result, ...]) -> None:
     slice is as fast beside a neighbour as alone, and three of eight memory slices leave none; so is a client of MPS with
     multiprocessors of its own.
 
-    The claim of 40 %: MIG does 20 to 50 % more work than time slices, 10 to 30 % more than MPS, which lies between its bounds: 5
+    The claim of 40 %: MIG does 20 to 50 % more work than time slices, 10 to 30 % more than MPS, that lies between its bounds: 5
     to 15 % where kernels in waves share evenly, and 15 to 45 % where they come in order of arrival.
     """
     found = by(rs, "profile", "tenancy")

@@ -11,23 +11,12 @@ from typing import Any
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import links, sharing, sms
 from gpusim.engine.fabric import limits, memory
-from gpusim.engine.fabric.tables import (
-    ALWAYS,
-    COMES,
-    ENDED,
-    LEAVES,
-    MOVES,
-    NOTHING_MOVES,
-    SHEDS,
-    TO_LAST_BLOCKS,
-    WANTS,
-    Fabric,
-)  # fmt: skip
+from gpusim.engine.fabric.tables import ALWAYS, COMES, ENDED, LEAVES, MOVES, NOTHING_MOVES, SHEDS, TO_LAST_BLOCKS, WANTS, Fabric
 from gpusim.engine.host.island import island_at
 from gpusim.engine.state import BY_TURNS, FLOWS, NEVER, NO_WAY, WAITS, Island, Processes
 from gpusim.trace.trace import COPY_IN, COPY_OUT, KERNEL
 
-NOT_SOON = 1e18
+NOT_SOON = 1e18  # ns
 NOTHING = 1e-9  # of a multiprocessor: what floats leave of it where all is given
 
 
