@@ -44,7 +44,7 @@ def by_pointer(tables: Tables) -> Tables:
 
 
 def _parts(array: Any) -> list[tuple[str, int]]:
-    """The words that stand for an array: what follows from its type is left out, so that a tuple takes few lines of the cache."""
+    """The words that stand for an array, without what its type says: so a tuple takes few lines of the processor's cache."""
     strides = range(array.ndim - (array.layout == "C"))
     return [("data", 0), *(("shape", axis) for axis in range(array.ndim)), *(("strides", axis) for axis in strides)]
 

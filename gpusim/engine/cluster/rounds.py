@@ -22,7 +22,17 @@ from gpusim.engine.cluster.checked import checked_rates, checked_whole
 from gpusim.engine.cluster.one_round import begin_round, end_round
 from gpusim.engine.cluster.outcome import ClusterOutcome, PlacedJobs
 from gpusim.engine.cluster.together import TogetherTable
-from gpusim.policies.clusters import F64, ArrivingJob, ClusterSpec, JobNumbers, JobRates, Shares, ShareTable, ShareView, Together
+from gpusim.policies.clusters import (
+    F64,
+    ArrivingJob,
+    ClusterSpec,
+    JobNumbers,
+    JobRates,
+    Shares,
+    ShareTable,
+    ShareView,
+    Together,
+)
 
 ROUND, RESET, IDLE = 360.0, 1920.0, 1000
 

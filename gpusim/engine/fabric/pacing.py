@@ -1,7 +1,7 @@
 """How fast all goes on that programs on one device have under way, once something there has changed: in one pass.
 
-Mostly nothing but kernels flows there, which pass no link, and the memory's bandwidth suffices for all.  Then a flow's rate is its
-own bound, and one pass over the flows does what sharing links and memory would do in half a dozen.
+Mostly nothing but kernels flows there, which pass no link, and the memory's bandwidth suffices for all.  Then a flow's rate is
+its own bound, and one pass over the flows does what sharing links and memory would do in half a dozen.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpusim.engine.state import NO_WAY, Processes
 
 @kernel
 def pace(fabric: Fabric, many: Processes, now: int) -> None:
-    """Kernels that flow are as fast as their programs' parts let them; where links or the memory are short, `reshare` is left."""
+    """Kernels that flow are as fast as their programs' parts let them; where links or memory are shared, `reshare` stays."""
     g, rows = fabric.gpu[0], many.rows
     one = island_at(rows[0].island)
     fluid, paced, step = one.fluid[0], g.paced, 0.0
