@@ -53,8 +53,8 @@ class ConeProgram:
             said = "this scheduler solves a program over shares, which needs ECOS"
             raise GpusimError(said, hint="pip install 'gpusim[lp]'") from None
         rows, columns, values = (np.concatenate(part) for part in zip(*self._triples, strict=True))
-        order = np.argsort(columns * self._rows + rows)  # no place is there twice
-        order = order[values[order] != 0.0]
+        there = np.flatnonzero(values)
+        order = there[np.argsort((columns * self._rows + rows)[there])]  # no place is there twice
         begins = np.zeros(self.many + 1, np.int32)
         np.cumsum(np.bincount(columns[order], minlength=self.many), out=begins[1:])
         shape, matrix = (self._rows, self.many, 0), (values[order], rows[order].astype(np.int32), begins)

@@ -113,7 +113,7 @@ class RoundRun:
             self.now = upcoming
 
     def _end_round(self) -> None:
-        direct(end_round)(self.table.tables, self.round_start)
+        direct(end_round)(self.table.address, self.round_start)
         if self.table.course["gone"]:
             self.table.rows_left()
 
@@ -187,7 +187,7 @@ class RoundRun:
             self.shuffler.shuffle(order)
         self.table.room()
         self.table.course["now"] = self.now
-        direct(begin_round)(self.table.tables, np.array(order, np.int64))
+        direct(begin_round)(self.table.address, np.array(order, np.int64))
 
     def running(self) -> list[RunningRow]:
         """What runs in this round."""
