@@ -203,6 +203,14 @@ def test_what_floats_leave_of_a_full_gpu_is_nothing(yields: str) -> None:
     assert tenants(mps(4, yields), *each, kernels(500, at=300))[3] == [(300, 2500)]
 
 
+@pytest.mark.parametrize("yields", ["waves", "kernels", "blocks"])
+def test_a_level_at_which_a_program_has_all_it_wants_is_found(yields: str) -> None:
+    """20 and 44 of 108 leave 44 for the one that wants 93: 473 of its 1000 in 1000, the rest alone.  By floats the level at
+    which 44 is enough is below and above 44 / 108 in turn."""
+    each = [kernels(1000, launch=f"grid={many} resident=1") for many in (44, 20, 93)]
+    assert tenants(mps(3, yields), *each) == [[(0, 1000)], [(0, 1000)], [(0, 1527)]]
+
+
 def test_stream_priorities_go_across_clients() -> None:
     """A kernel of a better stream takes all at once with `yields=waves`; else it goes before the other client's that waits.
 

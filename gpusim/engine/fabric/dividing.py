@@ -205,5 +205,5 @@ def fair(fabric: Fabric, at: int, rank: int, since: int) -> float:
             if s.cap > at and s.dense > 0.0 and beside and s.dense < level:
                 left -= s.dense
                 sharing_it -= 1
-        level = left / sharing_it if sharing_it > 0 else 1.0
+        level = max(last, left / sharing_it) if sharing_it > 0 else 1.0  # floats could go round in a circle
     return level
