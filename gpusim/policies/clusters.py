@@ -182,11 +182,11 @@ class JobRates:
 class ShareTable(Mapping[Together, Mapping[str, float]]):
     """Shares as an array: of rows of jobs, on types of GPU; above 0."""
 
-    def __init__(self, rows: Sequence[Together], kinds: Sequence[str], values: F64) -> None:
-        self.rows, self.kinds, self.values = rows, kinds, values
+    def __init__(self, rows: Sequence[Together], kinds: Sequence[str], parts: F64) -> None:
+        self.rows, self.kinds, self.parts = rows, kinds, parts
 
     def __getitem__(self, row: Together) -> Mapping[str, float]:
-        return dict(zip(self.kinds, self.values[self.rows.index(row)].tolist(), strict=True))
+        return dict(zip(self.kinds, self.parts[self.rows.index(row)].tolist(), strict=True))
 
     def __iter__(self) -> Iterator[Together]:
         return iter(self.rows)
@@ -211,14 +211,16 @@ class ShareView:
     now     s
     jobs    numbers of those that have arrived and are not done, rising
     gpus    of each type in the cluster, by type in alphabetical order
+    known   the numbers of all jobs of the trace, where these have been made
     """
+
+    known: JobNumbers | None = None
 
     def __init__(
         self, now: float, jobs: list[int], gpus: dict[str, int], said: Sequence[ArrivingJob], steps: Sequence[float],
-        rates: Sequence[Mapping[str, float]], tables: JobRates, numbers: JobNumbers | None = None,
+        rates: Sequence[Mapping[str, float]], tables: JobRates,
     ) -> None:  # fmt: skip
         self.now, self.jobs, self.gpus = now, jobs, gpus
-        self._numbers = numbers or JobNumbers(said, rates, tuple(gpus))
         self._said, self._steps, self._rates, self._tables = said, steps, rates, tables
 
     def job(self, job: int) -> ArrivingJob:
@@ -239,7 +241,7 @@ class ShareView:
 
     def numbers(self) -> tuple[F64, F64, F64, F64]:
         """Of all jobs: GPUs that they want, weights, steps left, and steps/s (jobs, types in the order of `gpus`)."""
-        all_jobs, at = self._numbers, np.array(self.jobs, np.int64)
+        all_jobs, at = self.known or JobNumbers(self._said, self._rates, tuple(self.gpus)), np.array(self.jobs, np.int64)
         steps = np.array(self._steps)
         return all_jobs.wants[at], all_jobs.weights[at], all_jobs.work[at] - steps[at], all_jobs.rates[at]
 

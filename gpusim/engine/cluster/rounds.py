@@ -143,7 +143,8 @@ class RoundRun:
         self.last_reset = self.now
         gpus = dict(sorted(zip(self.kinds, self.counts, strict=True)))
         active, steps = self.table.active(), self.table.tables.job["steps"]
-        view = ShareView(self.now, active, gpus, self.jobs, steps, self.rates, self.rates_of, self.numbers)
+        view = ShareView(self.now, active, gpus, self.jobs, steps, self.rates, self.rates_of)
+        view.known = self.numbers
         self.table.share(*self._checked(self.scheduler.shares(view) if active else {}))
         self.table.course["changed"] = 0
         if active and (sizes := getattr(self.scheduler, "sizes", None)) is not None:
@@ -168,7 +169,7 @@ class RoundRun:
             raise self.error(f"answers a {type(shares).__name__}, not shares of time by jobs")
         rows, kinds = self.table.rows(), set(self.kinds)
         if isinstance(shares, ShareTable):
-            return [rows[row] for row in shares.rows], shares.values[:, [shares.kinds.index(kind) for kind in self.kinds]]
+            return [rows[row] for row in shares.rows], shares.parts[:, [shares.kinds.index(kind) for kind in self.kinds]]
         if strange := [row for row in shares if row not in rows]:
             raise self.error(f"answers shares of {strange[0]!r}, which is no job or pair that is there")
         if unknown := {kind: None for parts in shares.values() if parts.keys() != kinds for kind in parts if kind not in kinds}:
