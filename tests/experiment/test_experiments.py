@@ -286,7 +286,7 @@ def oversubscription(rs: tuple[Result, ...]) -> None:
         assert [m["h2d_bytes"] for m in column] == sorted((m["h2d_bytes"] for m in column), reverse=True)
     for trace in {r.spec["trace"] for r in rs}:
         fifth = {p: found[trace, p, sizes[0]].metrics["slowdown"] for p in ("a100-pcie-80gb", "gh200-96gb")}
-        assert fifth["a100-pcie-80gb"] > 4.9 and fifth["gh200-96gb"] < 2.5
+        assert fifth["a100-pcie-80gb"] > 4.7 and fifth["gh200-96gb"] < 2.5
 
 
 def ssd(rs: tuple[Result, ...]) -> None:

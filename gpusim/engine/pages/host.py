@@ -39,7 +39,10 @@ from gpusim.engine.pages.residency import bring, leave
 from gpusim.engine.pages.service import serve
 from gpusim.engine.pages.system import fits
 from gpusim.engine.pages.thrashing import calm_down, unpin
+from gpusim.programs.managed.steps import ADVICE
 from gpusim.results.page_log import READ, WRITE
+
+READ_MOSTLY, UNSET_READ_MOSTLY, PREFERRED_LOCATION, UNSET_PREFERRED_LOCATION, ACCESSED_BY, _ = range(len(ADVICE))
 
 
 @kernel
@@ -199,6 +202,47 @@ def unmap_remote(M: DriverState, first: int, outer: int, p: int) -> None:
         subtract(W, mask, row(M, p, RESIDENT, b))
         if M.blocks[b].kind != ATS:
             unmap(M, p, b, mask)
+
+
+@outlined
+def store_no_more(M: DriverState, first: int, outer: int, p: int) -> None:
+    """Processor p may only read the pages (uvm_policy.c, va_block_set_read_duplication_locked)."""
+    for b in range(first // M.state[0].per_block, (outer - 1) // M.state[0].per_block + 1):
+        if M.blocks[b].kind != ATS:
+            clear(M.bits, row(M, p, WRITABLE, b))
+
+
+@entry()
+def advise(M: DriverState, first: int, outer: int, hint: int, processor: int) -> None:
+    """cudaMemAdvise of an allocation; hint: its number among `steps.ADVICE`."""
+    s = M.state[0]
+    a, z = first // s.per_block, (outer - 1) // s.per_block + 1
+    if hint == READ_MOSTLY:
+        for b in range(a, z):
+            M.blocks[b].read_mostly = M.blocks[b].kind != ATS
+        for p in range(s.processors):
+            unmap_remote(M, first, outer, p)
+            store_no_more(M, first, outer, p)
+    elif hint == UNSET_READ_MOSTLY:
+        for b in range(a, z):
+            M.blocks[b].read_mostly = 0
+        collapse(M, first, outer)
+        for p in range(s.processors):
+            if M.blocks[a].accessed_by >> p & 1:
+                map_accessed_by(M, first, outer, p)
+    elif hint in (PREFERRED_LOCATION, UNSET_PREFERRED_LOCATION):
+        for b in range(a, z):
+            M.blocks[b].preferred = processor if hint == PREFERRED_LOCATION else NONE
+        if hint == PREFERRED_LOCATION:
+            unmap_remote(M, first, outer, processor)
+    elif hint == ACCESSED_BY:
+        for b in range(a, z):
+            M.blocks[b].accessed_by |= 1 << processor
+        map_accessed_by(M, first, outer, processor)
+    else:
+        for b in range(a, z):
+            M.blocks[b].accessed_by &= ~(1 << processor)
+        unmap_remote(M, first, outer, processor)
 
 
 @entry()

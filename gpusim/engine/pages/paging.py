@@ -51,6 +51,7 @@ SERVER = record(
      ("copied", f8),                     # when the copies are, alone on their link
      ("ahead", (f8, LEGS)), ("ahead_ns", (f8, LEGS))]  # what has come or left ahead of need, and has yet to flow
 )  # fmt: skip
+# Hints are -1, -2, ... in the order of `steps.ADVICE`, of the processor `to`.
 RELEASE, DISCARD, MIGRATE, TOUCH_READ, TOUCH_WRITE = range(5)
 # What the program does before a launch, on its stream, with the pages [first, outer).
 ACT = record([("launch", i8), ("kind", i8), ("first", i8), ("outer", i8), ("to", i8)])

@@ -105,6 +105,7 @@ def simulate_processes(
     coupled.fabric = coupled.fabric._replace(away=away)
     coupled.advance(state.NEVER)
     for memory in memories:
+        memory.asked.check()
         memory.M.state["now"] = coupled.now
     gpu, results = coupled.fabric.gpu[0], [run.result() for run in runs]
     return Together(
@@ -149,7 +150,7 @@ class _Memory:
         # More chunks than the programs have windows stay free: tables for them would be memory wasted.
         self.platform = platforms.of(profile, min(max(self.available, BLOCK_BYTES), 2 * total))
         fits(arrays, self.platform)
-        self.M, self.told = driver_tables(
+        self.M, self.told, self.asked = driver_tables(
             arrays, [], self.platform, settings.parameters, evict=settings.evict, prefetcher=settings.prefetch,
             migrate=settings.migrate, own=settings.own, seed=seed + 1, log=log,
         )  # fmt: skip
