@@ -195,6 +195,22 @@ def test_programs_whose_blocks_have_all_begun_share_with_the_first_in_line() -> 
     assert found == [[(0, 2575)], [(1000, 2175)], [(1200, 2600)]]
 
 
+@pytest.mark.parametrize("yields", ["kernels", "blocks"])
+def test_what_floats_leave_of_a_full_gpu_is_nothing(yields: str) -> None:
+    """1, 96 and 11 of 108 are all, but 1 - 1/108 - 96/108 - 11/108 is 1.4e-17: the fourth does not run for ages at that."""
+    assert 1.0 - 1 / 108 - 96 / 108 - 11 / 108 > 0.0
+    each = [kernels(2000 - at, launch=f"grid={many} resident=1", at=at) for many, at in ((1, 0), (96, 100), (11, 200))]
+    assert tenants(mps(4, yields), *each, kernels(500, at=300))[3] == [(300, 2500)]
+
+
+@pytest.mark.parametrize("yields", ["waves", "kernels", "blocks"])
+def test_a_level_at_which_a_program_has_all_it_wants_is_found(yields: str) -> None:
+    """20 and 44 of 108 leave 44 for the one that wants 93: 473 of its 1000 in 1000, the rest alone.  By floats the level at
+    which 44 is enough is below and above 44 / 108 in turn."""
+    each = [kernels(1000, launch=f"grid={many} resident=1") for many in (44, 20, 93)]
+    assert tenants(mps(3, yields), *each) == [[(0, 1000)], [(0, 1000)], [(0, 1527)]]
+
+
 def test_stream_priorities_go_across_clients() -> None:
     """A kernel of a better stream takes all at once with `yields=waves`; else it goes before the other client's that waits.
 

@@ -182,13 +182,13 @@ def take_part(isl: Island, part: float) -> None:
     Kernels that flow, and still have some, keep their rate until the caller says another.
     """
     c, t = isl.clock[0], isl.tenants[0]
-    crosses = part == 0.0 or t.part == 0.0  # only then may others start, or none
+    crosses = part == 0.0 or t.part == 0.0
     t.part = part
     for i in range(c.running):
         x = isl.running[i]
         if (crosses or x.work != FLOWS) and isl.activities[x.activity].kind == KERNEL:
             regrant(isl, i, x.granted)
-    if crosses:
+    if crosses and part > 0.0 and c.wanting:  # others may start
         c.unsettled = 1
 
 

@@ -34,6 +34,7 @@ GPU = record(
     [("mode", i8),         # APART, BY_TURNS, AT_ONCE
      ("changed", i8),      # something has begun or ended to run there, or to want to
      ("tight", i8),        # the memory's bandwidth did not suffice for all when it was shared last
+     ("paced", i8),        # programs have other parts since then
      ("next", i8),         # ns: when a turn ends, or begins while it is `switching`; NEVER while no tenant has work
      ("turn", i8),         # place in `turns`, -1 before the first
      ("switching", i8),

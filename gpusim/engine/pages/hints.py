@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpusim.base.errors import suggest
-from gpusim.engine.pages import host
+from gpusim.engine.pages import aside
 from gpusim.engine.pages.driver_tables import ATS, CPU, NONE, DriverState
 from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError
 from gpusim.programs.managed.layout import Span
@@ -22,7 +22,7 @@ def number(step: Advise) -> int:
 
 def advise(M: DriverState, step: Advise, first: int, outer: int) -> None:
     """Follow the hint for the pages [first, outer), now."""
-    host.advise(M, first, outer, number(step), step.processor)
+    aside.advise(M, first, outer, number(step), step.processor)
 
 
 def told(M: DriverState, steps: Iterable[Any], spans: Mapping[str, Span]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusim.base.compiled import entry, kernel, outlined
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import add, clear, copy, fill, keep, next_clear, none, subtract, total
 from gpusim.engine.pages.chunks import append, free_frame
 from gpusim.engine.pages.copies import begin_copies, do_not_flow, wait_for_copies
@@ -118,7 +118,7 @@ def touch_block(M: DriverState, b: int, first: int, outer: int, write: bool) -> 
         add(W, shared(M, DIRTY, b), faulted)
 
 
-@entry()
+@outlined
 def host_touch(M: DriverState, first: int, outer: int, write: bool) -> int:
     """The CPU reads or writes all bytes of the pages at [first, outer), ascending, with nothing beside it."""
     s = M.state[0]
@@ -160,7 +160,7 @@ def prefetch(M: DriverState, first: int, outer: int, to: int) -> int:
     return DONE
 
 
-@entry()
+@outlined
 def migrate(M: DriverState, first: int, outer: int, to: int) -> int:
     """The same, and waiting for it."""
     s = M.state[0]
@@ -174,7 +174,7 @@ def migrate(M: DriverState, first: int, outer: int, to: int) -> int:
     return DONE
 
 
-@entry()
+@outlined
 def map_accessed_by(M: DriverState, first: int, outer: int, p: int) -> None:
     """SetAccessedBy: p maps at once what it can reach where it is."""
     s, W = M.state[0], M.bits
@@ -188,7 +188,7 @@ def map_accessed_by(M: DriverState, first: int, outer: int, p: int) -> None:
                 grant(M, p, b, mask)
 
 
-@entry()
+@outlined
 def unmap_remote(M: DriverState, first: int, outer: int, p: int) -> None:
     """Unmap from p what is not resident there: a new preferred location, or AccessedBy unset.
 
@@ -212,7 +212,7 @@ def store_no_more(M: DriverState, first: int, outer: int, p: int) -> None:
             clear(M.bits, row(M, p, WRITABLE, b))
 
 
-@entry()
+@outlined
 def advise(M: DriverState, first: int, outer: int, hint: int, processor: int) -> None:
     """cudaMemAdvise of an allocation; hint: its number among `steps.ADVICE`."""
     s = M.state[0]
@@ -245,7 +245,7 @@ def advise(M: DriverState, first: int, outer: int, hint: int, processor: int) ->
         unmap_remote(M, first, outer, processor)
 
 
-@entry()
+@outlined
 def collapse(M: DriverState, first: int, outer: int) -> None:
     """Read duplication ends: one copy stays, at the preferred location if it has one, else on the first GPU that has one."""
     s, W = M.state[0], M.bits
@@ -262,7 +262,7 @@ def collapse(M: DriverState, first: int, outer: int) -> None:
                 grant(M, q, b, mask)
 
 
-@entry()
+@outlined
 def discard(M: DriverState, first: int, outer: int) -> None:
     """cuMemDiscardBatchAsync: what the pages hold is lost.
 
@@ -288,7 +288,7 @@ def discard(M: DriverState, first: int, outer: int) -> None:
         s.now += M.gpus[1].block
 
 
-@entry()
+@outlined
 def release(M: DriverState, first: int, outer: int) -> None:
     """The blocks of an allocation are freed: nothing is copied."""
     s, W = M.state[0], M.bits

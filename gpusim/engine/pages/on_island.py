@@ -35,7 +35,7 @@ from gpusim.engine.run.numbering import NO_BOUND
 from gpusim.engine.run.side_by_side import SideBySide
 from gpusim.engine.run.simulate import Simulation
 from gpusim.machine.constants import Machine
-from gpusim.machine.kernels.needs import KernelNeeds
+from gpusim.machine.kernels.needs import ALL, KernelNeeds, begun
 from gpusim.machine.platforms import Platform
 from gpusim.machine.sharing import MEMORY, SMS
 from gpusim.machine.tiers import COPY_ENGINES, Tier, TierLink
@@ -264,12 +264,13 @@ CHOSEN = {"place": "cuda_malloc", "evict": "none", "prefetch": "none", "defrag":
 
 def _shared(kernels: Sequence[Kernel], duration: Any, platform: Platform, percentage: int) -> tables.Shared:
     """What kernels need of the GPU: the SMs that hold their thread blocks, and its memory as far as they move bytes."""
-    sms, limit = np.zeros((2, len(kernels)), np.int32), -(-percentage * platform.sms // 100)
+    sms, limit = np.zeros((3, len(kernels)), np.int32), -(-percentage * platform.sms // 100)
     for o, kernel in enumerate(kernels):
         warps_of(kernel, platform)  # raises where none fits
         resident = resident_blocks(kernel, platform)
         wanted = -(-kernel.grid[0] * kernel.grid[1] // resident) if kernel.accesses else platform.sms
-        sms[:, o] = min(wanted, platform.sms), wanted <= platform.sms
+        whole = wanted <= platform.sms
+        sms[:, o] = min(wanted, platform.sms), whole, ALL if whole else begun(wanted / limit)
     rate = platform.hbm / 1e9
     moved = np.array([moved_bytes(kernel.accesses, kernel, platform.l2) for kernel in kernels], float)
     need = np.minimum(np.divide(moved, duration, out=np.zeros(len(kernels)), where=duration > 0), rate)

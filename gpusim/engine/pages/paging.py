@@ -86,3 +86,18 @@ class PagedKernels(NamedTuple):
 
 PAGING = signature(PagedKernels)
 paging_at = tables_at(PAGING)
+
+# What Python orders of the driver through the door of the kernels, which is told ASIDE; a hint is below 0, as an act is.
+ASIDE = -1
+TOUCHES, MOVES, DISCARDS, RELEASES, RUNS_ALONE = range(5)
+
+
+@by_pointer
+class Order(NamedTuple):
+    """Addresses of the DriverState and of the PagedKernels, what, pages [first, outer), and a processor or an operator."""
+
+    words: Annotated[Any, i8, 6]
+
+
+ORDER = signature(Order)
+order_at = tables_at(ORDER)

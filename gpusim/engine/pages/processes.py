@@ -20,7 +20,7 @@ import numpy as np
 from gpusim.base.tables import table
 from gpusim.base.units import show_bytes
 from gpusim.engine import state
-from gpusim.engine.pages import host, page_tables, raster
+from gpusim.engine.pages import aside, page_tables, raster
 from gpusim.engine.pages.before import program_of, room
 from gpusim.engine.pages.launches import beside, pages
 from gpusim.engine.pages.paging import AT_REST, CALLED, ENDED, RUNS, SERVER, WAITS
@@ -269,7 +269,7 @@ def _leave(runs: Sequence[_Recorded | _Managed], number: int) -> None:
     M, server, now = run.memory.M, run.paged.tables.server, run.simulation.now
     M.state["now"], M.state["failed"] = now, 0
     for span in run.memory.spans[run.at].values():
-        host.release(M, *pages(span, 0, None, run.memory.platform, ""))
+        aside.release(M, *pages(span, 0, None, run.memory.platform, ""))
     rows = run.paged.tables.runs
     if int(server[0]["process"]) == number:
         if server[0]["phase"] != AT_REST:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from gpusim.base.compiled import entry, kernel, outlined
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.acts import act, acts_before, carry_out
 from gpusim.engine.pages.background import work_ahead
 from gpusim.engine.pages.batches import collect, fetch, proceed
@@ -393,7 +393,7 @@ def due(M: DriverState, P: PagedKernels) -> None:
             v.phase = AT_REST
 
 
-@entry()
+@outlined
 def run_alone(M: DriverState, P: PagedKernels, operator: int) -> int:
     """One operator on stream 0 from now to its end, with nothing beside it: DONE, or why it cannot go on."""
     s, v, w = M.state[0], P.server[0], P.warps[0]

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 
 from gpusim.base.units import show_bytes
-from gpusim.engine.pages import device_memory, hints, host, page_tables, prefetchers, raster, victims
+from gpusim.engine.pages import aside, device_memory, hints, page_tables, prefetchers, raster, victims
 from gpusim.engine.pages.asked import PythonPolicies
 from gpusim.engine.pages.driver_tables import COUNT, CPU, DriverState
 from gpusim.engine.pages.foresight import foresee, make_room, sorted_runs
 from gpusim.engine.pages.launches import TIMES, Paged, find, in_ns, launched, pages
 from gpusim.engine.pages.memory import build, resident_bytes
 from gpusim.engine.pages.on_island import OnIslands
-from gpusim.engine.pages.server import run_alone
 from gpusim.engine.pages.traffic import PageTraffic
 from gpusim.engine.state import NEVER
 from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError, resolve
@@ -260,14 +259,14 @@ def run(M: DriverState, step: Any, spans: dict[str, Span], platform: Platform) -
     if isinstance(step, HostTouch | Prefetch):
         first, outer = pages(span, step.first, step.count, platform, title(step))
         if isinstance(step, HostTouch):
-            return int(host.host_touch(M, first, outer, step.write))
-        return int(host.migrate(M, first, outer, step.to))
+            return aside.host_touch(M, first, outer, step.write)
+        return aside.migrate(M, first, outer, step.to)
     if isinstance(step, Discard):
-        host.discard(M, *pages(span, step.first, step.count, platform, title(step)))
+        aside.discard(M, *pages(span, step.first, step.count, platform, title(step)))
         return 0
     first, outer = pages(span, 0, None, platform, title(step))
     if isinstance(step, Free):
-        host.release(M, first, outer)
+        aside.release(M, first, outer)
         spans[step.array] = replace(span, freed=True)
     else:
         hints.advise(M, step, first, outer)
@@ -323,7 +322,7 @@ def launch(M: DriverState, kernel: Kernel, spans: Mapping[str, Span], platform: 
         M.counts["busy"][kernel.gpu] += kernel.ns or 0.0
         return 0
     paged = Paged(M, platform, launched([[kernel]], spans, platform, M), [0], gpu=kernel.gpu, counts=False)
-    return int(run_alone(M, paged.tables, 0))
+    return aside.run_alone(paged, 0)
 
 
 def minus(after: Any, before: Any) -> Any:

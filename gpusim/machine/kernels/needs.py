@@ -87,7 +87,7 @@ def _processors(trace: Trace, profile: Profile, processors: int, limit: int) -> 
     channels = min(limit, int(of_collectives.value)) if of_collectives else 0
     found = np.zeros((3, trace.ops), np.int32)
     is_kernel = trace.activity == KERNEL
-    found[0, is_kernel], found[2, is_kernel] = processors, _begun(OF_ONE_IN_WAVES / limit)
+    found[0, is_kernel], found[2, is_kernel] = processors, begun(OF_ONE_IN_WAVES / limit)
     if trace.launches:
         launches = [parse_launch(text) for text in trace.launches]
         of_launches = np.array([_of_launch(each, profile, processors, limit) for each in launches], np.int64)
@@ -102,10 +102,10 @@ def _of_launch(launch: LaunchConfiguration, profile: Profile, processors: int, l
     resident = resident_blocks(launch, profile)
     wanted = -(-launch.blocks // resident) if resident else processors + 1
     waves = launch.blocks / resident / limit if resident else OF_ONE_IN_WAVES / limit
-    return min(processors, wanted), wanted <= processors, ALL if wanted <= processors else _begun(waves)
+    return min(processors, wanted), wanted <= processors, ALL if wanted <= processors else begun(waves)
 
 
-def _begun(waves: float) -> int:
+def begun(waves: float) -> int:
     """Millionths of a kernel's work that are done when the last of its blocks begin: those that run then are half done."""
     return round(ALL * (1 - 0.5 / max(1.0, waves)))
 
