@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 
 from gpusim.base.errors import GpusimError, ResultError, suggest
 from gpusim.experiment.pool import cores, prepare, run_tasks
-from gpusim.results.folder import FIGURES, has_log, is_logged, load_folder, run_folders
+from gpusim.results.folder import FIGURES, has_log, load_folder, run_folders
 from gpusim.results.result import Result
+from gpusim.results.run_files import is_logged
 from gpusim.show import figures
 from gpusim.show.programs import programs
 

@@ -28,7 +28,8 @@ from gpusim.experiment.spec import AS_RECORDED, KINDS, RunSpec, expand
 from gpusim.experiment.users import NOTHING, USED, Given, of_task
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs import transforms
-from gpusim.results.folder import RUNS, changed, damaged, in_columns, intact, is_logged
+from gpusim.results.folder import RUNS, changed, damaged, in_columns, intact
+from gpusim.results.run_files import is_logged
 
 if TYPE_CHECKING:
     from gpusim.programs.managed.steps import ManagedProgram

@@ -18,7 +18,7 @@ F64 = npt.NDArray[np.float64]
 _ROUNDING = 1e-4  # ns
 
 
-class Kernels(NamedTuple):
+class ClientKernels(NamedTuple):
     """Of a program: when each kernel would be ready but for the launch gap, starts and ends, what it can use, whether its grid
     is resident at once, its priority, and how long it has its program's part until its last blocks have begun, ns."""
 
@@ -53,7 +53,7 @@ class _Present(NamedTuple):
     older: list[float]
 
 
-def densities(each: Sequence[Kernels], tenancy: Tenancy) -> list[TenantPart]:
+def densities(each: Sequence[ClientKernels], tenancy: Tenancy) -> list[TenantPart]:
     """MPS: kernels lie evenly over the multiprocessors of their program's cap, the first ones."""
     moments = np.unique(np.concatenate([np.concatenate([k.start, k.end]) for k in each])).tolist()
     found: list[list[tuple[int, float]]] = [[(-1, 1.0)] for _ in each]
@@ -82,7 +82,7 @@ def densities(each: Sequence[Kernels], tenancy: Tenancy) -> list[TenantPart]:
     return [as_part(changes) for changes in found]
 
 
-def _to_begin(k: Kernels, on: npt.NDArray[np.bool_], until: F64, had: float, now: int) -> npt.NDArray[np.bool_]:
+def _to_begin(k: ClientKernels, on: npt.NDArray[np.bool_], until: F64, had: float, now: int) -> npt.NDArray[np.bool_]:
     """Which kernels in waves have blocks to begin; those that start now do so when their program has had so much more."""
     starts = on & (k.start == now)
     until[starts] = np.where(np.isinf(until[starts]), had + k.begins[starts], until[starts])
@@ -90,8 +90,8 @@ def _to_begin(k: Kernels, on: npt.NDArray[np.bool_], until: F64, had: float, now
 
 
 def _present(
-    each: Sequence[Kernels], there: Sequence[npt.NDArray[np.bool_]], begin: Sequence[npt.NDArray[np.bool_]], tenancy: Tenancy,
-    now: int,
+    each: Sequence[ClientKernels], there: Sequence[npt.NDArray[np.bool_]], begin: Sequence[npt.NDArray[np.bool_]],
+    tenancy: Tenancy, now: int,
 ) -> _Present:  # fmt: skip
     in_order = tenancy.yields in (KERNELS, BLOCKS)
     keeping = [
@@ -113,7 +113,7 @@ def _present(
 
 
 def _parts(
-    each: Sequence[Kernels], run: _Present, kept: Sequence[float], tenancy: Tenancy
+    each: Sequence[ClientKernels], run: _Present, kept: Sequence[float], tenancy: Tenancy
 ) -> tuple[list[float], list[float]]:  # fmt: skip
     """What part of the time each has, and how much of the first multiprocessor."""
     in_order = tenancy.yields in (KERNELS, BLOCKS)

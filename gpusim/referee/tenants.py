@@ -17,7 +17,7 @@ from gpusim.machine.tenancy import SLICES, Tenancy, runlist
 from gpusim.machine.topology.sharing import SharedLink
 from gpusim.referee import recompute, sms
 from gpusim.referee.activities import NEVER
-from gpusim.referee.clients import Kernels, TenantPart, as_part, densities
+from gpusim.referee.clients import ClientKernels, TenantPart, as_part, densities
 from gpusim.referee.ends import NOTHING, Flow, Moving, Started, compare, flowing, settled
 from gpusim.referee.flows import Grants, Moved
 from gpusim.referee.numbers import DEVICE_MEMORY
@@ -112,12 +112,12 @@ def _own_links(p: int, run: Started, tenancy: Tenancy | None, one_link: bool) ->
     }
 
 
-def _kernels(run: Started, stop: int) -> Kernels:
+def _kernels(run: Started, stop: int) -> ClientKernels:
     """Those of a run, which all end where it stops."""
     acts = run.acts
     is_kernel = np.append(run.trace.activity == KERNEL, False)[acts.op] & (acts.start < NEVER)
     rows = np.flatnonzero(is_kernel)
-    return Kernels(
+    return ClientKernels(
         np.minimum(run.ready.bare[rows], acts.start[rows]), acts.start[rows], np.minimum(acts.end[rows], stop),
         run.n.needs.sms[0][acts.op[rows]].astype(np.int64), run.n.needs.sms[1][acts.op[rows]].astype(np.int64),
         stream_priorities(run.trace)[acts.queue[rows]],
@@ -125,7 +125,7 @@ def _kernels(run: Started, stop: int) -> Kernels:
     )  # fmt: skip
 
 
-def _turns(each: Sequence[Kernels], tenancy: Tenancy) -> list[TenantPart]:
+def _turns(each: Sequence[ClientKernels], tenancy: Tenancy) -> list[TenantPart]:
     """Time slices: one program has all of the time, or none while the multiprocessors pass on."""
     order = runlist([tenant.level for tenant in tenancy.tenants])
     moments = np.unique(np.concatenate([np.concatenate([k.ready, k.start, k.end]) for k in each])).tolist()

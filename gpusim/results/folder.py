@@ -6,7 +6,7 @@
         machine.json         where it ran; the only file that may differ between two equal experiments
         uncertainty/         what the runs came to on sampled machines, where that was asked for (uncertainty.py)
         summary.csv          a row per run, axes first (summary.py)
-        runs/KEY/            one run; KEY is a hash of all that its result depends on
+        runs/KEY/            one run (run_files.py); KEY is a hash of all that its result depends on
             result.json      spec, outcome, metrics, bounds, the sha256 of its other files, and its own; written last, once
             timeline.npz     memory over time
             log.npz          the event log, when it was kept; pages.npz of a run under unified memory
@@ -27,52 +27,47 @@ refuses it.  A run in columns has no timeline, no log and no picture of its faul
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
-
 from gpusim.base.errors import ResultError, note
 from gpusim.base.files import (
-    digest,
     make_folder,
-    read_arrays,
     read_json,
     remove,
-    write_arrays,
     write_json,
     write_text,
 )
 from gpusim.results import afterwards, manifest, segments
-from gpusim.results import fault_picture as pictures
 from gpusim.results import faults as report
 from gpusim.results import renamed as former
 from gpusim.results import seal as seals
 from gpusim.results.afterwards import RESULT, VERDICT
-from gpusim.results.columns import narrow, pack_log, unpack_log, widen
-from gpusim.results.faults import FaultReport
 from gpusim.results.manifest import NAME as MANIFEST
 from gpusim.results.packed import Row
 from gpusim.results.references import References, measure
-from gpusim.results.renamed import renamed
 from gpusim.results.result import FINISHED, Result
-from gpusim.results.schema import RESULT as SCHEMA
-from gpusim.results.seal import OTHER, read_final, repair_run, write_sealed
+from gpusim.results.run_files import (
+    EVENT_LOG,
+    FIELDS,
+    LOGS,
+    PICTURE,
+    TIMELINE,
+    arrays_of,
+    faults_of,
+    of_rank,
+    read_run,
+    row_of,
+    save_run,
+)
+from gpusim.results.seal import read_final, repair_run
 from gpusim.results.uncertainty import attached
-from gpusim.trace.trace import Trace
 
 COLUMNS_FROM = 2000
 """Runs, references among them, from which on an experiment that keeps no logs lays its runs in columns."""
 EXPERIMENT, MACHINE, RUNS, FIGURES = seals.EXPERIMENT, "machine.json", "runs", "figures"
-TIMELINE, EVENT_LOG, PROGRAM = "timeline.npz", "log.npz", "program.npz"
-PAGE_LOG = "pages.npz"
-RANKS = "ranks"  # a folder of a number for each
-LOGS = (EVENT_LOG, PAGE_LOG, PROGRAM)  # large: read and compared with their hashes only where they are needed
-FAULTS, PICTURE = "faults.json", "faults.npz"
-_FIELDS = ("spec", "outcome", "failure", "metrics", "bounds")  # of a result, as they are kept
 
 
 def in_columns(runs: int, files: bool) -> bool:
@@ -149,7 +144,7 @@ def changed(out: Path, keys: Iterable[str]) -> dict[str, str]:
     for key in sorted(_folders(out) & set(keys)):
         folder = out / RUNS / key
         try:
-            _read_result(folder, LOGS, noted)
+            read_run(folder, LOGS, noted)
             for name in (VERDICT, afterwards.ADVICE):
                 afterwards.kept(folder, name)
         except ResultError as error:
@@ -176,108 +171,20 @@ def discard(out: Path, keys: Iterable[str], files: Iterable[str]) -> None:
 def save_results(out: Path, results: Mapping[str, Result]) -> None:
     """Keep runs, by key, in columns.  ResultError (disk full, not writable): then they count as not run."""
     if results:
-        segments.add(out, {key: _row(result) for key, result in results.items()})
-
-
-def _row(result: Result) -> Row:
-    faults = None if result.faults is None else result.faults.plain()
-    return {**{name: getattr(result, name) for name in _FIELDS}, "faults": faults}
+        segments.add(out, {key: row_of(result) for key, result in results.items()})
 
 
 def save_result(out: Path, key: str, result: Result) -> Path:
     """Keep one run in its folder, which is returned.  ResultError (disk full, not writable): then it counts as not run."""
     folder = out / RUNS / key
-    make_folder(folder)
-    remove(folder / RESULT)  # from here on, until the new one stands, the run is unfinished
-    afterwards.forget(folder)
-    for cut in folder.glob(".*.part"):  # of a process that was killed
-        remove(cut)
-    files = _save_files(folder, result)
-    value = {**SCHEMA.header(), "files": files, **{name: getattr(result, name) for name in _FIELDS}}
-    if result.ranks:
-        value["ranks"] = [_save_rank(_of_rank(folder, i), rank) for i, rank in enumerate(result.ranks)]
-    write_sealed(folder / RESULT, value)
+    save_run(folder, result)
     return folder
-
-
-def _of_rank(folder: Path, number: int) -> Path:
-    """The folder of a rank's files."""
-    return folder / RANKS / str(number)
-
-
-def _save_rank(folder: Path, rank: Result) -> Row:
-    make_folder(folder)
-    return {**{name: getattr(rank, name) for name in _FIELDS}, "files": _save_files(folder, rank)}
-
-
-def _save_files(folder: Path, result: Result) -> dict[str, str]:
-    """Write the run's other files, remove those that it does not have; name -> hash."""
-    faults, log, pages = result.faults, result.log, result.pages
-    arrays = {
-        TIMELINE: result.timeline,
-        PICTURE: None if faults is None or faults.picture is None else faults.picture.arrays(),
-        EVENT_LOG: None if log is None else pack_log(log),
-        PAGE_LOG: pages,
-    }
-    written = []
-    for name, columns in arrays.items():
-        if columns is None:
-            remove(folder / name)
-        else:
-            write_arrays(folder / name, {column: narrow(values) for column, values in columns.items()})
-            written.append(name)
-    if faults is None:
-        remove(folder / FAULTS)
-    else:
-        write_json(folder / FAULTS, faults.plain())
-        written.append(FAULTS)
-    if log is None or result.program is None:
-        remove(folder / PROGRAM)
-    else:
-        from gpusim.trace.files import save_trace
-
-        save_trace(result.program, folder / PROGRAM)
-        written.append(PROGRAM)
-    return {name: digest(folder / name) for name in written}
-
-
-def _faults(folder: Path, files: Mapping[str, str], picture: bool) -> FaultReport | None:
-    if FAULTS not in files:
-        return None
-    found = report.from_plain(read_json(folder / FAULTS))
-    if picture and PICTURE in files:
-        found = replace(found, picture=pictures.from_arrays(read_arrays(folder / PICTURE)))
-    return found
 
 
 def mark_checked(folder: Path, verdict: bool) -> None:
     """Keep the referee's verdict on a run beside its result.  Raises ResultError, also when the run's files have changed."""
-    _read_result(folder, LOGS, _noted(folder))
+    read_run(folder, LOGS, _noted(folder))
     afterwards.keep(folder, VERDICT, {"right": verdict})
-
-
-def _read_result(folder: Path, unread: Collection[str], noted: Mapping[str, str | None] | None) -> dict[str, Any]:
-    """A run's result.json, when it and all other files of the run but these are what the run wrote; else ResultError.
-
-    noted   the seals of the manifest
-    """
-    path = folder / RESULT
-    if not path.is_file():
-        raise ResultError("there is no finished run here", str(folder), "is this a folder below runs/?")
-    text = SCHEMA.checked(read_final(path, noted), str(path), repair_run(folder))
-    if not text["metrics"]:
-        raise ResultError("this result has no metrics", str(path), repair_run(folder))
-    files = {folder / name: content for name, content in text.get("files", {}).items()}
-    for i, rank in enumerate(text.get("ranks", ())):
-        files |= {_of_rank(folder, i) / name: content for name, content in rank["files"].items()}
-    for file, content in files.items():
-        if file.name in unread:
-            continue
-        if not file.exists():
-            raise ResultError("there is no such file, and the result lists it", str(file), repair_run(folder))
-        if digest(file) != content:
-            raise ResultError(OTHER, str(file), repair_run(folder))
-    return text
 
 
 def _out(folder: Path) -> Path:
@@ -325,31 +232,21 @@ def _from_row(out: Path, key: str, row: Row, makespan: Callable[[str], int | Non
 
 def _from_folder(folder: Path, log: bool, timeline: bool, makespan: Callable[[str], int | None]) -> Result:
     unread = {*([] if log else LOGS), *([] if timeline else [TIMELINE, PICTURE])}
-    text = _read_result(folder, unread, _noted(folder))
+    text = read_run(folder, unread, _noted(folder))
     files = text.get("files", {})
     try:
         verdict = afterwards.kept(folder, VERDICT) or {}
         return _result(
             text, _out(folder), folder.name, makespan,
             checked=verdict.get("right", text.get("checked")),  # in results of earlier versions the verdict stands in them
-            faults=_faults(folder, files, timeline), **_arrays(folder, files, log, timeline),
+            faults=faults_of(folder, files, timeline), **arrays_of(folder, files, log, timeline),
             ranks=tuple(
-                Result(**{name: rank[name] for name in _FIELDS}, **_arrays(_of_rank(folder, i), rank["files"], log, timeline))
+                Result(**{name: rank[name] for name in FIELDS}, **arrays_of(of_rank(folder, i), rank["files"], log, timeline))
                 for i, rank in enumerate(text.get("ranks", ()))
             ),
         )  # fmt: skip
     except (KeyError, TypeError, AttributeError):
         raise ResultError("this result lacks something", str(folder / RESULT), repair_run(folder)) from None
-
-
-def _arrays(folder: Path, files: Collection[str], log: bool, timeline: bool) -> dict[str, Any]:
-    """The large parts of a result."""
-    return {
-        "timeline": _timeline(folder) if timeline and TIMELINE in files else {},
-        "pages": read_arrays(folder / PAGE_LOG) if log and PAGE_LOG in files else None,
-        "log": unpack_log(read_arrays(folder / EVENT_LOG)) if log and EVENT_LOG in files else None,
-        "program": _program(folder / PROGRAM) if log and PROGRAM in files else None,
-    }
 
 
 def _result(text: Row, out: Path, key: str, makespan: Callable[[str], int | None], **others: Any) -> Result:
@@ -389,16 +286,6 @@ def _makespan_of(text: Row) -> int | None:
 def _makespan_in(path: Path, stamp: tuple[int, ...], noted: tuple[str, ...] | None) -> int | None:
     """`noted`: what the manifest has noted of the run; None where it notes nothing."""
     return _makespan_of(read_final(path, None if noted is None else dict(zip([path.parent.name], noted, strict=False))))
-
-
-def _program(path: Path) -> Trace:
-    from gpusim.trace.files import load_trace  # what figures need of a folder is read without it
-
-    return load_trace(path)
-
-
-def _timeline(folder: Path) -> dict[str, npt.NDArray[Any]]:
-    return {name: widen(column) for name, column in renamed(read_arrays(folder / TIMELINE), former.TIMELINE).items()}
 
 
 def run_folders(out: Path) -> list[Path]:
@@ -453,11 +340,6 @@ def load_folder(out: Path, *, log: bool = False, timeline: bool = True) -> list[
 def sampled_in(out: Path) -> list[str]:
     """The names of what is sampled of the runs of this folder; none where there is no folder yet."""
     return list(manifest.usable(out)[0].get(manifest.SAMPLES, []))
-
-
-def is_logged(run: Path) -> bool:
-    """True when the run in this folder kept an event log, of its pages or of its ranks, too."""
-    return any((place / name).is_file() for place in (run, _of_rank(run, 0)) for name in (EVENT_LOG, PAGE_LOG))
 
 
 def has_log(out: Path) -> bool:

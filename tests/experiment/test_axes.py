@@ -19,7 +19,8 @@ from gpusim.experiment import grid, load
 from gpusim.experiment.resolved import resolved
 from gpusim.experiment.spec import expand
 from gpusim.experiment.tasks import inputs, plan
-from gpusim.results.folder import PROGRAM, RUNS, load_folder, load_result
+from gpusim.results.folder import RUNS, load_folder, load_result
+from gpusim.results.run_files import PROGRAM
 from gpusim.results.summary import summary
 from gpusim.show import table
 from gpusim.show.answer import answer

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gpusim.base.errors import ConfigError
@@ -40,3 +42,10 @@ def test_programs_are_not_more_than_a_gpu_has_room_for(tenancy: str, words: str)
     with pytest.raises(ConfigError) as told:
         load.experiment(loads(text, "e.yaml"))
     assert str(told.value).startswith(f"e.yaml:{words}")
+
+
+def test_a_users_policy_of_pages_is_known_where_unified_memory_names_it(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from gpusim import policy\n@policy.evict\ndef mine(evictions):\n    return evictions\n")
+    text = TEXT % "evict: lru" + "use: [mine.py]\nunified: [driver, driver(evict=mine)]\n"
+    loaded = load.experiment(loads(text, str(tmp_path / "e.yaml")))
+    assert [str(each) for each in loaded.experiment.unified] == ["driver", "driver(evict=mine)"]

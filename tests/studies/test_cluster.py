@@ -111,10 +111,10 @@ def test_pods_and_nodes_of_alibaba_are_read(tmp_path: Path) -> None:
     ("text", "says"),
     [
         ("arrival_s,seconds\n5,10\n4,10\n", r"jobs.csv:3: job 1 arrives at 4 s, before the one above it \(5 s\)"),
-        ("arrival_s,seconds\n5,ten\n", "jobs.csv:2: '5,ten' is no job"),
+        ("arrival_s,seconds\n5,ten\n", "jobs.csv:2: seconds 'ten' is no number"),
         ("arrival_s,secs\n5,10\n", "jobs.csv:1: jobs have no column 'secs'"),
         ("arrival_s,gpus\n5,1\n", "has the columns arrival_s and seconds"),
-        ("arrival_s,seconds\n5,0\n", "jobs.csv:2: job 0 cannot have these numbers"),
+        ("arrival_s,seconds\n5,0\n", "jobs.csv:2: job 0 cannot have seconds 0"),
         ("arrival_s,seconds\n", "the trace has no jobs"),
         ("arrival_s,seconds,gpus\n0,5,9\n", "jobs.csv:2: job 0 wants 9 GPUs of one type; the cluster has 8 v100"),
         ("arrival_s,steps,model\n0,5,A\n", "nothing says how fast"),

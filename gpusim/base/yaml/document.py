@@ -225,7 +225,10 @@ def _syntax(document: Document, error: yaml.MarkedYAMLError) -> Problem:
         at = Mark(opened.line + 1, opened.column + 1, 1)
         said, hint = "what begins here does not end", "close the quotation marks"
     elif opened and "while parsing a flow" in str(error.context):
-        hint = f"close the bracket that is open since line {opened.line + 1}"
+        before = document.text[: opened.index] if "flow node" in str(error.context) else ""
+        bracket = max(before.rfind("["), before.rfind("{"))  # of a value that is missing, the mark is its own place
+        number = before.count("\n", 0, bracket) if bracket >= 0 else opened.line
+        hint = f"close the bracket that is open since line {number + 1}"
     return document._at(at, said, hint)
 
 

@@ -100,7 +100,7 @@ def _rows(found: ClusterAnswer) -> list[dict[str, Any]]:
         shown |= {"in use": _share(row.get("utilisation")), "idle": _share(row.get("idle")), "apart": _share(row.get("apart"))}
         shown |= {"unfair": f"{row['unfairness_mean']:.3g}", "stops": row["stops"]}
         if "goodput" in row:
-            shown |= {"goodput": _share(row["goodput"]), "lost": f"{row['lost_gpu_h']:,.4g} GPU h",
+            shown |= {"goodput": _share(row["goodput"]), "lost": f"{round(row['lost_gpu_h'], 3):,.4g} GPU h",
                       "restarts": row["interruptions"], "away": _share(row.get("away"))}  # fmt: skip
         if row.get("out_of_memory"):
             shown["out of memory"] = _share(row["out_of_memory"])

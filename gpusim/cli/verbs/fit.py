@@ -64,6 +64,7 @@ def verb(
     wanted = chosen_formats(formats)
     own = own_files(use)
     asked = _machines(on or [])
+    tried = remedies.named(tries, own) if tries else ()
     tables = own_times_of(kernel_times, asked.profiles) if kernel_times else {}
     if figures and cores() > 1:
         prepare(NEEDS)
@@ -71,7 +72,6 @@ def verb(
     if warm.is_cold():
         say.told("compiling the kernels, once; this takes about 20 seconds")
         warm.compile_side_by_side([("place", "pytorch"), ("evict", "lru"), ("prefetch", "next_k")])
-    tried = remedies.named(tries, own) if tries else ()
     with bar("machines") as progress:
         found = study_all(found_trace, asked, tried, progress, settings, own, tables)
     folder = out or Path("results") / f"fit-{found_trace.name}"

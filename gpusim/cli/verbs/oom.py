@@ -169,7 +169,7 @@ def _long(program: str, tries: Sequence[str], own: Registry, limit: int | None, 
     from gpusim.programs import generate
     from gpusim.studies.fragmentation import candidates, lasting
 
-    chosen = candidates.named(tries, own) if tries else candidates.lasting()
+    chosen = candidates.lasting(tries, own)
     with bar("requests") as progress:
         found = lasting.lasting(generate.get(program), chosen, limit, progress)
     values = lasting.values(found)

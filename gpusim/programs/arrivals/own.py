@@ -28,6 +28,7 @@ _COLUMNS = (
     "name", "arrival_s", "seconds", "steps", "model", "gpus", "share", "memory_gib", "peak_gib", "host_gib", "cpus", "types",
     "priority", "weight", "deadline_s", "least_gpus", "unit_gpus", "save_s", "restart_s",
 )  # fmt: skip
+_NUMBERS = tuple(name for name in _COLUMNS if name not in ("name", "model", "types"))
 _PODS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec", "qos", "pod_phase", "creation_time",
          "deletion_time", "scheduled_time")  # fmt: skip
 _REQUESTS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
@@ -47,7 +48,7 @@ def read_table(path: Path) -> list[ArrivingJob]:
             try:
                 job = read(row, len(found), where)
             except (ValueError, TypeError):
-                raise GpusimError(f"'{','.join(str(v) for v in row.values())}' is no job", where) from None
+                raise GpusimError(f"{_not_a_number(row)} is no number", where) from None
             if job is not None:
                 found.append(job)
     if columns == _PODS:
@@ -91,9 +92,24 @@ def _own(row: Mapping[str, str], number: int, where: str) -> ArrivingJob:
         raise GpusimError(said, where, "least_gpus up to gpus, both multiples of unit_gpus")
     if min(job.save, job.restart) < 0:
         raise GpusimError(f"{job.name} cannot save or restart in a negative time", where, "save_s and restart_s, 0 or more")
-    if job.work <= 0 or job.gpus < 1 or job.arrival < 0 or min(job.memory, job.host, job.cpus) < 0 or job.weight <= 0:
-        raise GpusimError(f"{job.name} cannot have these numbers", where, "work and GPUs above 0, nothing negative")
+    above = {("steps" if steps else "seconds"): job.work, "gpus": job.gpus, "weight": job.weight}
+    least = {"arrival_s": job.arrival, "memory_gib": job.memory, "host_gib": job.host, "cpus": job.cpus}
+    for name, found in {**above, **least}.items():
+        if found < 0 or (found == 0 and name in above):
+            at_least = "above 0" if name in above else "0 or more"
+            raise GpusimError(f"{job.name} cannot have {name} {row[name]}", where, f"{name} must be {at_least}")
     return job
+
+
+def _not_a_number(row: Mapping[str, str]) -> str:
+    """The first value of this row that is not one, with its column."""
+    for name in _NUMBERS:
+        try:
+            if row.get(name) and not math.isfinite(float(row[name])) and name != "deadline_s":
+                raise ValueError
+        except ValueError:
+            return f"{name} '{row[name]}'"
+    return f"'{','.join(row.values())}'"
 
 
 def _or_nan(row: Mapping[str, str], name: str) -> float:

@@ -14,7 +14,6 @@ from gpusim.results.afterwards import RESULT
 from gpusim.results.folder import (
     EXPERIMENT,
     RUNS,
-    is_logged,
     load_folder,
     load_result,
     missing,
@@ -23,6 +22,7 @@ from gpusim.results.folder import (
 )
 from gpusim.results.named import key_of
 from gpusim.results.result import Result
+from gpusim.results.run_files import is_logged
 from gpusim.show.page.beside import has_advice
 
 ALONE = "run it alone, with --log and another folder: its row in the page has the command"  # of very many

@@ -29,11 +29,8 @@ _WITH = {
     "tensor_parallel": {"": "parallelize_module(model, mesh, plan), columns and rows in turn, in {ranks} processes"},
 }
 _KNOWN = {"accumulate": {"steps"}, "zero": {"stage", "ranks"}, "tensor_parallel": {"ranks"}}
-_NOTES = {
-    "precision": "the numbers that are computed change",
-    "optimizer": "the numbers that are computed change",
-    "batch": "another number of samples a step",
-}
+_NUMBERS, _SAMPLES = "the numbers that are computed change", "another number of samples a step"
+_NOTES = {"precision": _NUMBERS, "optimizer": _NUMBERS, "batch": _SAMPLES}
 _FOR_WAITS = {
     "synchronize()": "leave the call out",
     "a value of the GPU is read": "keep the tensor (.detach()) and read it after the last step, or every hundredth",
@@ -74,6 +71,11 @@ def note(remedy: FitRemedy) -> str:
     if "batch" in names and "accumulate" in names:
         names.remove("batch")  # the step's samples stay
     return "; ".join(dict.fromkeys([*said, *(_NOTES[name] for name in names if name in _NOTES)]))
+
+
+def changes(said: str) -> bool:
+    """Whether a note tells that another computation is made."""
+    return _NUMBERS in said or _SAMPLES in said
 
 
 def _line(step: str, samples: int) -> str:

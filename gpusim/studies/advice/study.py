@@ -8,11 +8,10 @@ from pathlib import Path
 
 from gpusim.base.errors import GpusimError
 from gpusim.base.units import show_bytes
-from gpusim.engine.pages.advisor import LEAST
 from gpusim.machine.profile import Profile
 from gpusim.policies.trials.allocator_replay import ENDLESS
-from gpusim.studies.advice import allocator, hints, machine
-from gpusim.studies.advice.answer import FAULTS, OOM, NotTried, Proposal, RankedAdvice, Tools
+from gpusim.studies.advice import allocator, hints, machine, ranking
+from gpusim.studies.advice.answer import FAULTS, NotTried, Proposal, RankedAdvice, Tools
 from gpusim.studies.advice.inputs import Recordings
 from gpusim.studies.advice.machine import AdviceRequest
 from gpusim.studies.capacity.settings import AllocatorSettings
@@ -23,7 +22,10 @@ from gpusim.studies.fragmentation.report import leaked
 from gpusim.trace.trace import OOM as FAILED
 from gpusim.trace.trace import Trace
 
-ORDER = "Rows are in the order of their estimates; where the intervals of two rows overlap, that order is not certain."
+ORDER = (
+    "Rows are in the order of their estimated times, those within 5 % in the order of the memory held; where the intervals of "
+    "two rows overlap, that order is not certain."
+)
 Progress = Callable[[str], object]  # hears what begins now
 
 
@@ -81,7 +83,7 @@ def _recorded(of: Recordings, where: Where | None, asked: AdviceRequest, tell: P
     failed = bool(answer.moment and answer.moment.failed) if fits is None else not fits
     device = room or answer.device
     least = WORTH * (device if device < ENDLESS else found.base.ran.high.held_peak)
-    helps, idle = _apart([p for tool in tools for p in tool.proposals], now, failed, least)
+    helps, idle = ranking.apart([p for tool in tools for p in tool.proposals], now, failed, least)
     untried = [one for tool in tools for one in tool.untried] + _never(where, asked, fits)
     remarks = [said] if said else []
     if (trace.kind == FAILED).any():
@@ -93,7 +95,7 @@ def _recorded(of: Recordings, where: Where | None, asked: AdviceRequest, tell: P
     return RankedAdvice(
         trace.name, of.file, where.word if where else "", room, answer.verdict, _leaks(answer, room, now), now, fits,
         seen.why if seen else "",
-        sorted(helps, key=_rank), others, idle + [one for tool in tools for one in tool.helpless], untried,
+        sorted(helps, key=ranking.rank), others, idle + [one for tool in tools for one in tool.helpless], untried,
         list(dict.fromkeys([*remarks, *(line for tool in tools for line in tool.remarks)])),
     )  # fmt: skip
 
@@ -117,26 +119,6 @@ def _managed(program: Path, where: Where, tell: Progress) -> RankedAdvice:
     )
 
 
-def _apart(
-    found: list[Proposal], now: Proposal | None, failed: bool, least: float
-) -> tuple[list[Proposal], list[NotTried]]:
-    """What helps: of a program that does not fit what makes it fit; of another one what is faster, or holds less.
-
-    The doctor and the search for hints have judged what is theirs.
-    """
-    helps, idle = [], list[NotTried]()
-    for p in found:
-        if not p.fits or p.tool in (OOM, FAULTS) or failed or now is None or now.step_ns is None or p.slowdown is None:
-            helps.append(p)
-            continue
-        faster = (now.slowdown or 1.0) - p.slowdown >= LEAST * (now.slowdown or 1.0)
-        if faster or (p.saves is not None and p.saves[0] >= least):
-            helps.append(p)
-        else:
-            idle.append(NotTried(p.change, _no_gain(p, now)))
-    return [p for p in helps if p.fits], idle + [NotTried(p.change, "a request fails") for p in helps if not p.fits]
-
-
 def _leaks(answer: OomAnswer, room: int | None, now: Proposal | None) -> list[str]:
     """What each step leaves behind, and after how many steps that fills what is left of the machine."""
     found = leaked(answer)
@@ -145,19 +127,6 @@ def _leaks(answer: OomAnswer, room: int | None, now: Proposal | None) -> list[st
         return found
     left = (room - now.held[1]) // grows
     return [*found, f"At {show_bytes(grows)} a step the machine is full after about {left:,} steps more than were recorded."]
-
-
-def _no_gain(p: Proposal, now: Proposal) -> str:
-    saved = p.saves[0] if p.saves else 0
-    memory = f"saves {show_bytes(saved)}" if saved > 0 else f"holds {show_bytes(-saved)} more" if saved else "holds as much"
-    ratio = (p.slowdown or 1.0) / (now.slowdown or 1.0)
-    return f"it {memory} and takes {ratio:.2f} times the time"
-
-
-def _rank(p: Proposal) -> tuple[int, float, bool, float, str]:
-    """On one GPU before several; the least time of equal work, 1 where none is known; changes by hand last; the least held."""
-    by_hand = p.tool == OOM and not p.chain
-    return p.gpus, p.slowdown or 1.0, by_hand, p.held[1] if p.held else float("inf"), p.change
 
 
 def _never(where: Where | None, asked: AdviceRequest, fits: bool | None) -> list[NotTried]:

@@ -8,6 +8,7 @@ from functools import cache, cached_property
 import numpy as np
 
 from gpusim.base.errors import GpusimError
+from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.policies.trials.allocator_replay import replay
 from gpusim.policies.trials.allocator_requests import of_trace
 from gpusim.programs import transforms
@@ -21,10 +22,12 @@ STEP = 1 / 32   # by which a batch shrinks that does not fit after all
 
 
 class Batches:
-    """Batches of one program, up to what `most` bytes can hold."""
+    """Batches of one program, up to what `most` bytes can hold; with `chain`, of the program that this makes of it."""
 
-    def __init__(self, trace: Trace, most: int, settings: AllocatorSettings = USUAL) -> None:
-        self.trace, self.most, self.settings = trace, most, settings
+    def __init__(
+        self, trace: Trace, most: int, settings: AllocatorSettings = USUAL, chain: str = "none", own: Registry = SHIPPED
+    ) -> None:
+        self.trace, self.most, self.settings, self.chain, self.own = trace, most, settings, chain, own
         self.recorded = recorded_size(trace, ("batch",))
         self._fits = cache(self._try)
 
@@ -81,4 +84,5 @@ class Batches:
         return replay(of_trace(self._times(factor)), self.settings.allocator(), capacity).fits
 
     def _times(self, factor: float) -> Trace:
-        return self.trace if factor == 1.0 else transforms.apply(self.trace, f"batch(factor={factor!r})")
+        made = self.trace if factor == 1.0 else transforms.apply(self.trace, f"batch(factor={factor!r})")
+        return made if self.chain == "none" else transforms.apply(made, self.chain, self.own)

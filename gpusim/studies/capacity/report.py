@@ -45,7 +45,7 @@ def _row(a: MachineAnswer, way: Way | None, found: CapacityStudy) -> dict[str, A
         **({"GPUs": way.remedy.gpus} if way and way.remedy.gpus > 1 else {}),
         "reserves": show_bytes(way.reserved) if way else "",
         **({} if found.timeless else _times(a, way)),
-        **({} if found.timeless or (way and way.remedy.gpus > 1) else {"largest batch": _batch(a.batch, found)}),
+        **({} if found.timeless or (way and way.remedy.gpus > 1) else {"largest batch": _batch(a, found)}),
         **({"emulates": ", ".join(types)} if (types := emulated(found.need.trace, a.profile)) else {}),
     }
 
@@ -56,8 +56,9 @@ def _times(a: MachineAnswer, way: Way | None) -> dict[str, str]:
     return {"step, estimated": way.bar.shown(way.step_ns), "slowdown, estimated": f"{a.slowdown(way) or 1.0:.2f}x"}
 
 
-def _batch(times: float | None, found: CapacityStudy) -> str:
+def _batch(a: MachineAnswer, found: CapacityStudy) -> str:
     """In samples where the recording says how many it has, else in recorded batches."""
+    times = a.batch if a.helped is None else a.helped
     if not times:
         return "" if times is None else "none"
     if recorded_size(found.need.trace, ("batch",)):
@@ -159,7 +160,7 @@ def untried(found: CapacityStudy) -> str:
     if not names:
         return ""
     where = join(names) if len(names) < 4 else f"{len(names)} of {len(found.answers)} machines"
-    return f"Nothing was tried on {where}: the program fits as it is."
+    return f"Nothing was tried on {where}: the program fits as it is. `gpusim advise` tries what would help all the same."
 
 
 def apart(found: CapacityStudy, gpus: int) -> list[str]:
@@ -215,8 +216,8 @@ def values(found: CapacityStudy, program: str = "") -> dict[str, Any]:
         "machines": [
             {
                 "profile": a.profile.name, "capacity_bytes": a.capacity, "fits": a.fits, "free_ns": a.free_ns,
-                "largest_batch": a.batch, "refused": a.refused, "emulated": tuple(emulated(n.trace, a.profile)),
-                "estimated_numbers": estimates(a.profile),
+                "largest_batch": a.batch, "largest_batch_with": a.helped, "refused": a.refused,
+                "emulated": tuple(emulated(n.trace, a.profile)), "estimated_numbers": estimates(a.profile),
                 "ways": [
                     *(_way(a, way) for way in a.ways), *report_ranks.ways(found.ranks, a.profile.name, a.free_ns),
                 ],

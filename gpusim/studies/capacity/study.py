@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 
 from gpusim.base.errors import GpusimError
 from gpusim.base.units import show_bytes
@@ -47,6 +48,7 @@ class MachineAnswer:
     ways     what fits: the program as it is, and what was tried instead or beside it, fastest first
     refused  the others, and why
     batch    the largest that fits as it is: samples where the recording says how many it has, else in recorded batches
+    helped   the largest that fits with the fastest way on one GPU, where it does not fit as it is
     bar      how sure the times of the program as it is are
     """
 
@@ -57,6 +59,7 @@ class MachineAnswer:
     refused: dict[str, str]
     batch: float | None  # None: cannot be told
     bar: StepBar = CERTAIN
+    helped: float | None = None
 
     @property
     def fits(self) -> bool:
@@ -135,7 +138,8 @@ def study(
                 needs[remedy.chain] = need(transforms.apply(trace, remedy.chain, own), settings)
             except GpusimError as error:
                 impossible[remedy.chain] = error.message
-    batches = Batches(trace, max((settings.room(profile) for profile in profiles), default=0), settings)
+    most = max((settings.room(profile) for profile in profiles), default=0)
+    batches = cache(lambda chain: Batches(trace, most, settings, chain, own))
     answers = []
     for done, profile in enumerate(profiles):
         if timeless:
@@ -159,14 +163,15 @@ def _memory_alone(profile: Profile, n: Need, settings: AllocatorSettings) -> Mac
 
 
 def _answer(
-    profile: Profile, tried: Sequence[FitRemedy], needs: dict[str, Need], batches: Batches, settings: AllocatorSettings,
-    tables: Tables, extent: StudyExtent,
+    profile: Profile, tried: Sequence[FitRemedy], needs: dict[str, Need], batches: Callable[[str], Batches],
+    settings: AllocatorSettings, tables: Tables, extent: StudyExtent,
 ) -> MachineAnswer:  # fmt: skip
     n, room = needs[AS_IT_IS.chain], settings.room(profile)
     times = times_on(n.trace, profile, tables)
     free = _simulated(n, profile, settings, ENDLESS, ("none", "none"), times.ns)
     free_ns = last_iteration(free, n.trace)
-    largest, bar = batches.largest(room) if extent.largest_batch else None, step_bar(n.trace, times, profile)
+    largest = batches(AS_IT_IS.chain).largest(room) if extent.largest_batch else None
+    bar = step_bar(n.trace, times, profile)
     if n.reserved <= room and not extent.where_it_fits:
         return MachineAnswer(profile, room, free_ns, (Way(AS_IT_IS, free_ns, n.reserved, bar),), {}, largest, bar)
     ways, helpless = [], {}
@@ -178,7 +183,11 @@ def _answer(
         ways.append(found)
         if remedy == AS_IT_IS and not extent.where_it_fits:
             break
-    return MachineAnswer(profile, room, free_ns, tuple(sorted(ways, key=lambda way: way.step_ns or 0)), helpless, largest, bar)
+    made = MachineAnswer(profile, room, free_ns, tuple(sorted(ways, key=lambda way: way.step_ns or 0)), helpless, largest, bar)
+    best = made.best()
+    if made.fits or best is None or best.remedy.swap or not extent.largest_batch:
+        return made
+    return replace(made, helped=batches(best.remedy.chain).largest(room))
 
 
 def _try(profile: Profile, remedy: FitRemedy, n: Need, settings: AllocatorSettings, tables: Tables) -> Way | str:

@@ -38,6 +38,8 @@ class LongRunAnswer:
     def sentences(self) -> list[str]:
         """What follows from the program and from the host's memory."""
         run, said = self.run, told(list(self.run.kills))
+        if run.job.nodes == 1 and run.job.gpus > 1:
+            said.append(f"all {run.job.gpus} GPUs are one node, which leaves as a whole: write 2 x hgx-h100 for several")
         where = zip(("neighbours", "storage"), run.cost.speed, (run.cost.to_peers, run.cost.to_storage), strict=True)
         said += [f"the work keeps {speed:.2%} of its pace while a copy is on its way to {there}"
                  for there, speed, takes in where if takes and speed < 0.99995]  # fmt: skip
@@ -58,7 +60,8 @@ class LongRunAnswer:
         for name in ("total", "computing", "copying", "blocked", "down", "short", "lost"):
             found[f"{name}_h"] = hours(mean(name).value)
         found |= {"total_half_h": hours(mean("total").half), "interruptions": mean("interruptions").value}
-        found |= {"effective": mean("effective").value, "effective_half": mean("effective").half}
+        effective = found["work_h"] / found["total_h"]  # of the mean time, as the phases are shares of it
+        found |= {"effective": effective, "effective_half": effective * found["total_half_h"] / found["total_h"]}
         count = len(self.runs.courses)
         found["failures"] = {kind.name: sum(c.counts[kind.name] for c in self.runs.courses) / count for kind in run.kinds}
         if math.isfinite(between):

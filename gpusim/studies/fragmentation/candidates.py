@@ -98,9 +98,11 @@ def others(trace: Trace) -> list[Candidate]:
     return [*([pytorch("")] if trace.meta.get("format") == "rmm" else [pytorch(DRIVER), *RMM[:1]]), *OTHERS]
 
 
-def lasting() -> list[Candidate]:
-    """For a program that was never recorded."""
-    return [*map(pytorch, (*SETTINGS[:2], DRIVER)), *RMM[:1], *OTHERS]
+def lasting(names: Iterable[str] = (), own: Registry = SHIPPED) -> list[Candidate]:
+    """For a program that was never recorded: PyTorch's default, then the candidates of these names, else what it could use."""
+    names = tuple(names)
+    found = named(names, own) if names else [pytorch(SETTINGS[1]), pytorch(DRIVER), *RMM[:1], *OTHERS]
+    return list(dict.fromkeys((pytorch(SETTINGS[0]), *found)))
 
 
 def beside(trace: Trace, names: Iterable[str], own: Registry = SHIPPED) -> list[Candidate]:

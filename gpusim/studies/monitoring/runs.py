@@ -12,11 +12,12 @@ from gpusim.experiment.ran import program_of
 from gpusim.machine.tenancy import EXCLUSIVE, way
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.results.activities import activities
-from gpusim.results.folder import is_logged, load_result, run_folders
+from gpusim.results.folder import load_result, run_folders
 from gpusim.results.monitoring.clock import MetricsClock, chosen
 from gpusim.results.monitoring.samples import Samples
 from gpusim.results.monitoring.taken import samples
 from gpusim.results.result import Result
+from gpusim.results.run_files import is_logged
 
 
 class RecordedRuns:

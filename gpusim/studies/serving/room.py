@@ -47,7 +47,7 @@ def blocks_of(spec: ServiceSpec, profile: Profile, model: ServedModel, offload: 
         smaller = "" if spec.weights == "fp8" else "take smaller weights (weights=fp8), "
         raise NoRoomError(
             f"{spec.model} leaves no room for keys and values on {profile.name}: {sizes} of {show_bytes(share)}",
-            hint=f"{more}split it over more GPUs than {spec.tensor}, {smaller}or keep layers in "
+            hint=f"{more}split each replica over more GPUs (tensor={2 * spec.tensor}), {smaller}or keep layers in "
             f"host memory (offload=\"stream(layers={model.layers // 2})\"){beside}",
         )
     return blocks
