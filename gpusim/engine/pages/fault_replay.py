@@ -9,7 +9,7 @@ from gpusim.engine.pages.driver_tables import DriverState
 from gpusim.engine.pages.frontend import Front, mapped, push, retire, used
 
 NEVER_MIND = 1 << 40
-BURST = 3
+BURST = 3  # reports of a uTLB before the next one's, as an H100 has them
 
 
 @kernel
@@ -20,7 +20,7 @@ def reported(waited: float, interval: float) -> int:
 
 @kernel
 def send(F: Front, reports: int, room: int, each: int) -> None:
-    """Accesses that wait go to the fault buffer: so many reports, one of each uTLB in turn, at most so many of each.
+    """Accesses that wait go to the fault buffer: so many reports, some of each uTLB in turn, at most so many of each.
 
     Those beyond the room are not looked at again: the next flush drops them.
     """
@@ -59,7 +59,8 @@ def go(M: DriverState, F: Front, A: Any, u: int, k: int) -> None:
     b = page >> M.state[0].block_shift
     at = (page & (M.state[0].per_block - 1)) - M.blocks[b].offset
     used(M, F, b, at, x.write != 0, x.sectors, x.lines)
-    F.utlbs[u].entries -= x.opens
+    F.utlbs[u].pages -= x.page
+    F.utlbs[u].entries -= x.entry
     y = F.slots[u, x.slot]
     y.pending -= 1
     if y.pending == 0 and y.sleeps:
@@ -90,7 +91,7 @@ def replay(M: DriverState, F: Front, A: Any) -> None:
             if kept < k:
                 F.out[u, kept] = page
                 x, y = F.misses[u, kept], F.misses[u, k]
-                x.slot, x.write, x.sectors, x.lines, x.opens = y.slot, y.write, y.sectors, y.lines, y.opens
+                x.slot, x.write, x.sectors, x.lines, x.page, x.entry = y.slot, y.write, y.sectors, y.lines, y.page, y.entry
             kept += 1
         s.outstanding -= t.out - kept
         t.out = kept

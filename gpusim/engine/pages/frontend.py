@@ -3,8 +3,8 @@
     thread blocks ─▶ slots of warps ─▶ a queue of accesses per uTLB ─┬─ mapped: done
                                                                     └─ not: outstanding, at most 56 of a uTLB
 
-A uTLB serves its accesses in order, and stands still when as many are outstanding as it can keep, 56 in 14 entries of 16 KiB: a
-store that a warp issues after its loads queues behind the loads of all other warps.  A warp goes on page by page: what was
+A uTLB serves its accesses in order, and stands still when as many pages are outstanding as it can keep, 56 in 14 entries of
+16 KiB: a store that a warp issues after its loads queues behind the loads of all other warps.  A warp goes on page by page: what was
 served once need not be there at the end.  Each access that waits is reported, whatever else waits for its page.
 """
 
@@ -27,9 +27,10 @@ SLOT = record(
      ("sleeps", i8)]
 )
 ENTRY = 14  # a uTLB keeps what waits in entries of 1 << ENTRY bytes
-UTLB = record([("head", i8), ("queued", i8), ("out", i8), ("entries", i8), ("sent", i8)])
-# An access that waits: slot of its warp, does it store, what it touches of the page, was it the first of its entry.
-MISS = record([("slot", i8), ("write", i8), ("sectors", i8), ("lines", i8), ("opens", i8)])
+WARPS = 8   # that may wait for each page
+UTLB = record([("head", i8), ("queued", i8), ("out", i8), ("pages", i8), ("entries", i8), ("sent", i8)])
+# An access that waits: slot of its warp, does it store, what it touches of the page, was it the first of its page, its entry.
+MISS = record([("slot", i8), ("write", i8), ("sectors", i8), ("lines", i8), ("page", i8), ("entry", i8)])
 FRONT = record(
     [("processor", i8), ("utlbs", i8), ("limit", i8), ("entries", i8), ("entry_shift", i8),
      ("slots", i8),  # of a uTLB, that this kernel uses
@@ -50,8 +51,8 @@ class Front(NamedTuple):
     utlbs: Annotated[Any, UTLB, "U"]
     queue: Annotated[Any, i8, "U", "slots"]  # ring of slots that have an access to issue
     left: Annotated[Any, i8, "U", "slots"]   # warps that are left of the thread block whose first warp has this slot
-    out: Annotated[Any, i8, "U", "limit"]    # pages that accesses wait for, in the order in which they missed ...
-    misses: Annotated[Any, MISS, "U", "limit"]  # ... and these accesses
+    out: Annotated[Any, i8, "U", "waiting"]  # pages that accesses wait for, in the order in which they missed ...
+    misses: Annotated[Any, MISS, "U", "waiting"]  # ... and these accesses
     buffer: Annotated[Any, i8, "entries"]    # ring: 2 * page + write
     batch: Annotated[Any, i8, "entries"]
     spare: Annotated[Any, i8, "entries"]     # for sorting, as is ...
@@ -140,17 +141,19 @@ def mapped(M: DriverState, F: Front, page: int, write: bool) -> bool:
 def miss(F: Front, u: int, slot: int, page: int, write: bool, sectors: int, lines: int) -> bool:
     """The access waits for the page; False if the uTLB can take no more."""
     s, t = F.state[0], F.utlbs[u]
-    if t.out >= s.limit:
+    if t.out >= F.out.shape[1]:
         return False
-    near, entry = 0, page >> s.entry_shift
+    known, near, entry = 0, 0, page >> s.entry_shift
     for j in range(t.out):  # to the end: a loop that may stop is not vectorized
+        known = max(known, 1 if F.out[u, j] == page else 0)
         near = max(near, 1 if F.out[u, j] >> s.entry_shift == entry else 0)
-    if near == 0 and t.entries >= s.entries:
+    if t.pages + 1 - known > s.limit or t.entries + 1 - near > s.entries:
         return False
     F.out[u, t.out] = page
     x = F.misses[u, t.out]
-    x.slot, x.write, x.sectors, x.lines, x.opens = slot, write, sectors, lines, 1 - near
-    t.entries += 1 - near
+    x.slot, x.write, x.sectors, x.lines, x.page, x.entry = slot, write, sectors, lines, 1 - known, 1 - near
+    t.pages += x.page
+    t.entries += x.entry
     t.out += 1
     s.outstanding += 1
     F.slots[u, slot].pending += 1

@@ -37,7 +37,7 @@ from gpusim.engine.pages.driver_tables import (
     STREAM,
     DriverState,
 )
-from gpusim.engine.pages.frontend import ENTRY, FRONT, MISS, SLOT, UTLB, Front
+from gpusim.engine.pages.frontend import ENTRY, FRONT, MISS, SLOT, UTLB, WARPS, Front
 from gpusim.engine.pages.pieces import EACH
 from gpusim.engine.pages.raster import COLUMN_NS, COLUMNS, SLICES, slice_shift
 from gpusim.machine.driver_parameters import BIG_PAGE, BLOCK_BYTES, PARAMETERS, UvmError
@@ -188,7 +188,7 @@ def stride(utlbs: int) -> int:
 
 def front(platform: Platform) -> Front:
     utlbs = -(-platform.sms // platform.sms_per_utlb)
-    slots = platform.warps * platform.sms_per_utlb
+    slots, waiting = platform.warps * platform.sms_per_utlb, WARPS * platform.outstanding
     state = table(1, FRONT)
     state["utlbs"], state["limit"] = utlbs, platform.outstanding
     state["stride"] = stride(utlbs)
@@ -199,8 +199,8 @@ def front(platform: Platform) -> Front:
         utlbs=table(utlbs, UTLB),
         queue=np.zeros((utlbs, slots), np.int64),
         left=np.zeros((utlbs, slots), np.int64),
-        out=np.zeros((utlbs, platform.outstanding), np.int64),
-        misses=table(utlbs * platform.outstanding, MISS).reshape(utlbs, platform.outstanding),
+        out=np.zeros((utlbs, waiting), np.int64),
+        misses=table(utlbs * waiting, MISS).reshape(utlbs, waiting),
         buffer=np.zeros(platform.buffer, np.int64),
         batch=np.zeros(platform.buffer, np.int64),
         spare=np.zeros(platform.buffer, np.int64),

@@ -305,7 +305,9 @@ def serve_blocks(M: DriverState, P: PagedKernels) -> None:
             v.at = max(s.now, until) + (1.0 if s.now < until else LATE)
             return
         v.next = collect(M, F, v.next, v.unique)
-        if not none(W, scratch(M, FAULTED)):
+        if none(W, scratch(M, FAULTED)):
+            M.counts[p].block_services += 1  # looked at, and nothing to do
+        else:
             s.now += gpu.block
             M.blocks[b].served, M.blocks[b].served_by = M.counts[p].replays + 1, p
             M.blocks[b].services += 1
