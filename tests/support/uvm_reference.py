@@ -107,9 +107,9 @@ class Reference:
             warp.lane += 1
         return True
 
-    def go_on(self, u: Utlb, warp: Warp) -> None:
+    def go_on(self, u: Utlb, warp: Warp, woken: bool = False) -> None:
         if warp.access < len(warp.writes):
-            u.queue.append(warp)
+            (u.queue.append if woken else u.queue.appendleft)(warp)
             return
         u.left[warp.cta] -= 1
         if u.left[warp.cta] == 0 and self.ctas:
@@ -167,7 +167,7 @@ class Reference:
                 warp.pending -= 1
                 if warp.pending == 0 and warp.asleep:
                     warp.asleep = False
-                    self.go_on(u, warp)
+                    self.go_on(u, warp, woken=True)
 
     def run(self, pages: Sequence[int], block: int, writes: list[bool]) -> None:
         """A kernel in which thread t touches pages[t], once for each of `writes`."""

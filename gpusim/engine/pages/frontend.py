@@ -201,6 +201,11 @@ def next_access(M: DriverState, F: Front, A: Any, u: int, slot: int) -> None:
         x.step += 1
     if x.pending and (x.access == 0 or A[x.access].waits):
         x.sleeps = 1
+    elif x.access > 0:  # nothing that it waits for: the scheduler stays with this warp
+        t = F.utlbs[u]
+        t.head = t.head - 1 if t.head > 0 else F.queue.shape[1] - 1
+        F.queue[u, t.head] = slot
+        t.queued += 1
     elif x.step < s.steps:
         push(F, u, slot)
     else:
