@@ -216,26 +216,32 @@ def grid_pass_on(machine: Platform, name: str, both: bool) -> UvmResult:
 
 # Kernels of uvm_device.cu on an H100.
 
-CPU_OF_H100 = 3.34  # its CPU's work against the derived machine's (uvm_fit.py)
-REPORTS_OF_H100 = 150.0  # ns from a uTLB's report to its next: 14 of each SM in a batch of the sparse kernel
+CPU_OF_H100 = 5.19, 255.0, 0.503  # uvm_fit.py
 
 
 @cache
 def h100() -> Platform:
     """The H100 of the measurements: its driver's work is that of a virtual machine."""
-    derived = load("h100-sxm-80gb")
-    return at_speed(derived, CPU_OF_H100, REPORTS_OF_H100)
+    return h100_at(*CPU_OF_H100)
 
 
-def at_speed(machine: Platform, factor: float, interval: float) -> Platform:
-    slower = {name: factor * (getattr(machine.work, name) or 0.0) for name in ON_CPU}
-    return replace(machine, work=replace(machine.work, fault_interval=interval, **slower))
+def h100_at(factor: float, report: float, block: float) -> Platform:
+    """A factor on all of the derived CPU's work; ns of a report; how much of a block's work is not the batch's."""
+    machine = load("h100-sxm-80gb")
+    work = replace(machine.work, **{name: factor * (getattr(machine.work, name) or 0.0) for name in ON_CPU})
+    parts = {name: block * getattr(work, name) for name in ("block", "first_touch", "setup")}
+    batch = work.batch + work.fault + work.block - report - parts["block"]
+    return replace(machine, work=replace(work, fault=report, batch=batch, **parts))
 
 
 @cache
 def device_kernel(name: str) -> UvmResult:
+    return device_kernel_on(name, h100())
+
+
+def device_kernel_on(name: str, machine: Platform) -> UvmResult:
     arrays, steps = looked_up(DEVICE_KERNELS, name, "kernel")()
-    return simulate_uvm([Array(x, size) for x, size in arrays.items()], steps, h100())
+    return simulate_uvm([Array(x, size) for x, size in arrays.items()], steps, machine)
 
 
 def _stream(floats: int) -> tuple[dict[str, int], list[Any]]:
