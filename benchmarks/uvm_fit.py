@@ -7,8 +7,8 @@ GTX 1080 Ti     single faults and copies (calibrate/uvm.py); what each report in
 T4              a report from the shares of fetching and sorting in a batch; one factor on all other times of the CPU, which is
                 another one, in a virtual machine: median batches of a stencil, of two sizes
 H100            in a virtual machine: one factor on the times of the CPU, from single faults of five sizes; what a report costs, from a
-                kernel of 160 thread blocks, whose batches have a block each; how much of a block's work is not the batch's, from
-                a sparse kernel, whose batches have 28
+                kernel of 160 thread blocks, whose batches have a block each; what a first touch costs, from a sparse kernel of a page a
+                block
 POWER9          a page that comes and one that leaves: tiles that are prefetched, without faults, with and without evictions
 """
 
@@ -102,14 +102,14 @@ def h100() -> tuple[float, float, float]:
     def ms(name: str, *numbers: float) -> float:
         return device_kernel_on(name, h100_at(*numbers)).steps[1].ns / 1e6
 
-    factor, report, block = 3.0, 200.0, 1.0
+    factor, report, first = 3.0, 200.0, 1.0
     for _ in range(4):  # each moves the others' rows little
-        report = crossing(lambda x: ms("few_160", factor, x, block), row("h100-031").value, report, 1.1 * report)
-        block = crossing(lambda x: ms("sparse_K1", factor, report, x), row("h100-064").value, block, 0.9 * block)
-        one = us(factor, report, block)
-        slope, rest = (us(2.0 * factor, report, block) - one) / measured, 1 - one / measured
+        report = crossing(lambda x: ms("few_160", factor, x, first), row("h100-031").value, report, 1.1 * report)
+        first = crossing(lambda x: ms("sparse_K1", factor, report, x), row("h100-064").value, first, 0.9 * first)
+        one = us(factor, report, first)
+        slope, rest = (us(2.0 * factor, report, first) - one) / measured, 1 - one / measured
         factor *= 1 + float(slope @ rest / (slope @ slope))
-    return factor, report, block
+    return factor, report, first
 
 
 def tiles() -> tuple[float, float]:
@@ -134,7 +134,7 @@ def main() -> None:
         f"a report {report():.0f} ns"
     )
     print("POWER9: a page comes in {:.2f} us and leaves in {:.2f} us".format(*tiles()))
-    print("H100: {:.2f} times the work of the CPU that is derived for it, a report {:.0f} ns, {:.1%} of a block's".format(*h100()))
+    print("H100: {:.2f} times the work of the CPU that is derived for it, a report {:.0f} ns, {:.2f} times the first touch".format(*h100()))
     print("T4: a report {:.0f} ns, all else {:.2f} times the GTX 1080 Ti's".format(*t4()))
 
 

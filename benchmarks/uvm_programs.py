@@ -216,7 +216,7 @@ def grid_pass_on(machine: Platform, name: str, both: bool) -> UvmResult:
 
 # Kernels of uvm_device.cu on an H100.
 
-CPU_OF_H100 = 5.19, 255.0, 0.503  # uvm_fit.py
+CPU_OF_H100 = 5.19, 268.0, 0.345  # uvm_fit.py
 
 
 @cache
@@ -225,13 +225,12 @@ def h100() -> Platform:
     return h100_at(*CPU_OF_H100)
 
 
-def h100_at(factor: float, report: float, block: float) -> Platform:
-    """A factor on all of the derived CPU's work; ns of a report; how much of a block's work is not the batch's."""
+def h100_at(factor: float, report: float, first: float) -> Platform:
+    """Factors on all of the derived CPU's work, and on what a first touch takes beside; ns of a report."""
     machine = load("h100-sxm-80gb")
     work = replace(machine.work, **{name: factor * (getattr(machine.work, name) or 0.0) for name in ON_CPU})
-    parts = {name: block * getattr(work, name) for name in ("block", "first_touch", "setup")}
-    batch = work.batch + work.fault + work.block - report - parts["block"]
-    return replace(machine, work=replace(work, fault=report, batch=batch, **parts))
+    touch = {name: first * getattr(work, name) for name in ("first_touch", "setup")}
+    return replace(machine, work=replace(work, fault=report, batch=work.batch + work.fault - report, **touch))
 
 
 @cache
@@ -336,14 +335,17 @@ def read_once(machine: str, n_bytes: int) -> UvmResult:
 
 
 @cache
-def read_again(machine: str, n_bytes: int, hints: tuple[str, ...] = (), runs: int = 3) -> UvmResult:
+def read_again(machine: str, n_bytes: int, hints: tuple[str, ...] = (), runs: int = 3, part: int = 1) -> UvmResult:
     """um_reprex.cu: two blocks of 128 threads for each multiprocessor read all of it, an int each a step; of its five runs the
-    first three."""
-    threads = load(machine).sms * 2 * 128
+    first three.  part: of memory and data, 8 for an eighth."""
+    whole = load(machine)
+    n_bytes //= part
+    threads = whole.sms * 2 * 128
     kernel = Kernel("read", [p.streaming("a", 128, threads=threads)], (threads // 128, 1), (128, 1),
                     (-(-n_bytes // (4 * threads)), 1))  # fmt: skip
     advice = [Advise("a", h, 0 if h == "preferred_location" else 1) for h in hints]
-    return ran(machine, {"a": n_bytes}, *advice, HostTouch("a"), *[kernel] * runs, **BEFORE_2023)
+    small = replace(whole, memory=whole.memory // part // (2 * MIB) * 2 * MIB)
+    return simulate_uvm([Array("a", n_bytes)], [*advice, HostTouch("a"), *[kernel] * runs], small, BEFORE_2023)
 
 
 def prefetched_tiles(machine: Platform, n_bytes: int, passes: int = 2) -> list[float]:
