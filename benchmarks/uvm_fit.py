@@ -6,9 +6,9 @@ GTX 1080 Ti     single faults and copies (calibrate/uvm.py); what each report in
                 batches have a hundred reports where the single faults have one
 T4              a report from the shares of fetching and sorting in a batch; one factor on all other times of the CPU, which is
                 another one, in a virtual machine: median batches of a stencil, of two sizes
-H100            in a virtual machine: one factor on the times of the CPU, from single faults of five sizes; what a report costs, from a
-                kernel of 160 thread blocks, whose batches have a block each; what a first touch costs, from a sparse kernel of a page a
-                block
+H100            in a virtual machine: one factor on the times of the CPU, from single faults of five sizes; what a report costs,
+                from a kernel of 160 thread blocks, whose batches have a block each; what a first touch costs, from a sparse
+                kernel of a page a block
 POWER9          a page that comes and one that leaves: tiles that are prefetched, without faults, with and without evictions
 """
 
@@ -104,8 +104,8 @@ def h100() -> tuple[float, float, float]:
 
     factor, report, first = 3.0, 200.0, 1.0
     for _ in range(4):  # each moves the others' rows little
-        report = crossing(lambda x: ms("few_160", factor, x, first), row("h100-031").value, report, 1.1 * report)
-        first = crossing(lambda x: ms("sparse_K1", factor, report, x), row("h100-064").value, first, 0.9 * first)
+        report = crossing(lambda x, f=factor, t=first: ms("few_160", f, x, t), row("h100-031").value, report, 1.1 * report)
+        first = crossing(lambda x, f=factor, r=report: ms("sparse_K1", f, r, x), row("h100-064").value, first, 0.9 * first)
         one = us(factor, report, first)
         slope, rest = (us(2.0 * factor, report, first) - one) / measured, 1 - one / measured
         factor *= 1 + float(slope @ rest / (slope @ slope))
@@ -134,7 +134,7 @@ def main() -> None:
         f"a report {report():.0f} ns"
     )
     print("POWER9: a page comes in {:.2f} us and leaves in {:.2f} us".format(*tiles()))
-    print("H100: {:.2f} times the work of the CPU that is derived for it, a report {:.0f} ns, {:.2f} times the first touch".format(*h100()))
+    print("H100: {:.2f} times the derived work of the CPU, a report {:.0f} ns, {:.2f} times the first touch".format(*h100()))
     print("T4: a report {:.0f} ns, all else {:.2f} times the GTX 1080 Ti's".format(*t4()))
 
 
