@@ -217,6 +217,8 @@ RUN = record(
      ("sms", i8), ("granted", i8),  # multiprocessors that it can use, and has
      ("whole", i8),        # its grid is resident at once when it has all of them;
      ("held", i8),         # then it keeps them
+     ("begins", f8),       # ns of its program's part until its last blocks have begun;
+     ("until", f8),        # when they have, by the clock of that part, below 0: not yet known
      ("need", f8),         # of the memory's bandwidth when nothing slows it down, bytes/ns
      ("left", f8)]         # of its own work while it stands, ns
 )  # fmt: skip
@@ -428,7 +430,8 @@ class Instructions(NamedTuple):
     duration: Annotated[Any, i8, "O"]      # ns
     carried: Annotated[Any, i8, 2, "O"]    # kind and way of each operator
     bytes: Annotated[Any, i8, "O"]         # that go this way
-    sms: Annotated[Any, i4, 2, "O"]        # multiprocessors that each can use; whether its grid is resident at once on them
+    sms: Annotated[Any, i4, 3, "O"]        # multiprocessors that each can use; whether its grid is resident at once on them;
+                                           # millionths of its work that are done when its last blocks have begun
     need: Annotated[Any, f8, "O"]          # of the memory's bandwidth by each kernel alone, bytes/ns
     meets: Annotated[Any, i8, "O + 1"]     # where the rendezvous of each operator of way MEETS begin in `Fabric.meetings`
     call: Annotated[Any, i8, "O"]          # ns: of what the host's thread does itself; below 0: it waits for the device first

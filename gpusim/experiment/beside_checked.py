@@ -12,9 +12,8 @@ from gpusim.base.yaml.values import PolicySpec, policy
 from gpusim.engine.run.tenants import later
 from gpusim.experiment.ran import load_machine_of, own_times_of
 from gpusim.experiment.ranks_checked import as_one
-from gpusim.experiment.tenants import switch_of
 from gpusim.machine import mig
-from gpusim.machine.tenancy import EXCLUSIVE, MIG, way
+from gpusim.machine.tenancy import EXCLUSIVE, MIG, switch_of, way
 from gpusim.policies.forms import TenantsPolicy
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.policies.tenant_memory import TenantSeen, TenantsView

@@ -302,6 +302,8 @@ class Experiment:
     """What lies below the device's memory, nearest first; what is full spills to the next: `host > nvme`."""
     grain: Grains = (LATER["grain"],)
     """In which pieces tensors move: `tensor`, or chunks of this size."""
+    use: tuple[UserFile, ...] = ()
+    """Files with policies of your own, relative to the experiment; stands before what may name them."""
     unified: Unified = (NONE,)
     """Unified memory: `none`, or `driver(...)`, whose page faults and evictions then take the place of the policies'."""
     share: Share = LATER["share"]
@@ -314,8 +316,6 @@ class Experiment:
     """Ranks whose kernels take longer: `3=1.1`, 1.1 times as long on rank 3, or `3=1.1@2ms..5ms`; or a file of clock rates."""
     fold: StrictBool = False
     """Simulate one rank of each pipeline stage for all like it: the same result where they are, and refused where not."""
-    use: tuple[UserFile, ...] = ()
-    """Files with policies of your own, relative to the experiment; before their use."""
     placement: Placements = (LATER["placement"],)
     """Which GPU each rank has: a placement policy (`gpusim policies`), or the GPUs in the order of ranks: `gpu0 gpu3`."""
     kernel_times: TableFile | None = None

@@ -18,7 +18,7 @@ from gpusim.engine.run.tenants import I64, Program, Together, capacities, limite
 from gpusim.experiment.spec import RunSpec
 from gpusim.machine import mig
 from gpusim.machine.profile import Profile
-from gpusim.machine.tenancy import EXCLUSIVE, MIG, SharingWay, Switch, Tenancy, way
+from gpusim.machine.tenancy import EXCLUSIVE, MIG, SharingWay, Switch, Tenancy, switch_of, way
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs.managed.steps import ManagedProgram
 from gpusim.results.result import Result
@@ -164,11 +164,6 @@ def _rooms(shared: SharingWay, gpu: Profile, machines: Sequence[Profile]) -> lis
         return [capacities(machine, 1)[0] for machine in machines]
     limits = [terms.memory for terms in shared.terms(len(machines) - 1)]
     return limited(gpu, limits) if any(limits) else capacities(gpu, len(machines))
-
-
-def switch_of(gpu: Profile) -> Switch:
-    """What a change of turns costs on this GPU: as it was measured on one, with this one's bandwidth."""
-    return Switch(bandwidth=float(gpu.memory.bandwidth.value) / 1e9)
 
 
 def _failed(done: Result, together: Together) -> Result:

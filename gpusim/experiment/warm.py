@@ -2,7 +2,7 @@
 
     python -m gpusim.experiment.warm place best_fit evict lru ...      what the other process does: policies,
     python -m gpusim.experiment.warm far MODULE.FUNCTION ...           or what verbs call seldom
-    python -m gpusim.experiment.warm unified                           or what the CPU does under unified memory
+    python -m gpusim.experiment.warm entry MODULE.FUNCTION             or one large function
     python -m gpusim.experiment.warm everything                        all that is built in, before tests that share one cache
 """
 
@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from gpusim.base.errors import GpusimError, note
@@ -24,7 +23,7 @@ SELDOM = (
     "parts.driver_memory.recorded", "parts.pytorch.expandable.grow", "parts.pytorch.restore.carve",
 )  # fmt: skip
 ISLAND, REQUESTS, UNIFIED = "engine.host.island.run_until", "policies.trials.requests.run", "engine.pages.door.door"
-LOADS = ("gpusim.trace", "gpusim.policies", "gpusim.engine", "gpusim.programs.generate")  # where compiled code is
+LOADS = ("gpusim.policies", "gpusim.engine")
 
 
 def is_cold(name: str = ISLAND) -> bool:
@@ -69,21 +68,13 @@ def allocators_beside() -> Iterator[Callable[[], None]]:
 
 
 def compile_unified() -> None:
-    """The same for unified memory, before several processes do it at once: kernels here, what the CPU does in the other."""
-    with _other(["unified"]) as other:
-        _unified(of_cpu=False)
+    """The same for unified memory, before several processes do it at once: the driver in the other, in this one the island that
+    it is attached to."""
+    with _other(["entry", UNIFIED]) as other:
+        compile_entry(ISLAND)
+        compile_policies([("place", "cuda_malloc"), ("evict", "none"), ("prefetch", "none")])
+        compile_trace(bounds=False)
         other.wait()
-
-
-def _unified(*, of_cpu: bool) -> None:
-    """Run a program of all that the CPU does, or of a kernel."""
-    from gpusim.engine.pages.simulate import simulate_uvm
-    from gpusim.machine import platforms
-    from gpusim.programs.managed.patterns import sweep
-    from gpusim.programs.managed.steps import Array, HostTouch, Prefetch, Steps
-
-    steps: Steps = [HostTouch("a"), Prefetch("a")] if of_cpu else [sweep("a", 1024)]
-    simulate_uvm([Array("a", 4096)], steps, platforms.load("t4"))
 
 
 def _other(words: list[str]) -> subprocess.Popen[bytes]:
@@ -97,7 +88,8 @@ def _verbs(kind: str, name: str) -> list[Any]:
     return list(vars(registry.get(kind, name)).values())
 
 
-def _compile(policies: Iterable[tuple[str, str]]) -> None:
+def compile_policies(policies: Iterable[tuple[str, str]]) -> None:
+    """The verbs of policies (kind, name)."""
     from gpusim.base.compiled.entries import made
     from gpusim.policies import registry
 
@@ -111,27 +103,38 @@ def _compile(policies: Iterable[tuple[str, str]]) -> None:
             continue  # a user's own: its file has not been loaded here
 
 
-def _everything() -> None:
-    """The island and unified memory in this process, all policies in another, then every other entry with a signature."""
+def compile_entry(name: str) -> None:
+    """One entry of gpusim, by module.function."""
     from gpusim.base.compiled.entries import made
-    from gpusim.policies import registry
-    from gpusim.policies.entry import KINDS
 
-    known = registry.of()
-    compile_side_by_side((kind, entry.name) for kind in KINDS for entry in known.entries(kind))
-    compile_unified()
-    top = Path(__file__).parents[2]
-    for file in sorted(file for room in LOADS for file in top.joinpath(*room.split(".")).rglob("[!_]*.py")):
-        made(*vars(import_module(".".join(file.relative_to(top).with_suffix("").parts))).values())
+    module, _, function = name.rpartition(".")
+    made(getattr(import_module(f"gpusim.{module}"), function))
+
+
+def compile_trace(*, bounds: bool = True) -> None:
+    """What a trace goes through before it is simulated; with what bounds and offsets that are known before need of it."""
+    from gpusim.engine.run.bounds import swap_in_bound
+    from gpusim.policies.place.parts.packing.buffers import from_trace
+    from gpusim.policies.place.parts.packing.greedy import greedy
+    from gpusim.programs.generate.synth import training
+    from gpusim.trace.workload import build
+
+    trace = training(steps=1, layers=2)
+    work = build(trace, trace.duration)
+    if bounds:
+        swap_in_bound(work, work.live_peak)
+        greedy(from_trace(trace))
 
 
 def main(words: list[str]) -> None:
     """Compile built-in policies and what a trace goes through before it is simulated, into numba's cache."""
     if words == ["everything"]:
-        _everything()
+        from gpusim.experiment.compiled import compile_all
+
+        compile_all()
         return
-    if words == ["unified"]:
-        _unified(of_cpu=True)
+    if words[:1] == ["entry"]:
+        compile_entry(words[1])
         return
     if words[:1] == ["far"]:
         from gpusim.policies.far import compile_now
@@ -139,17 +142,8 @@ def main(words: list[str]) -> None:
         for name in words[1:]:
             compile_now(name)
         return
-    from gpusim.engine.run.bounds import swap_in_bound
-    from gpusim.policies.place.parts.packing.buffers import from_trace
-    from gpusim.policies.place.parts.packing.greedy import greedy
-    from gpusim.programs.generate.synth import training
-    from gpusim.trace.workload import build
-
-    _compile(zip(words[::2], words[1::2], strict=True))
-    trace = training(steps=1, layers=2)
-    work = build(trace, trace.duration)
-    swap_in_bound(work, work.live_peak)
-    greedy(from_trace(trace))
+    compile_policies(zip(words[::2], words[1::2], strict=True))
+    compile_trace()
 
 
 if __name__ == "__main__":

@@ -3,16 +3,18 @@
 Time slices.  The driver keeps a list of turns, the runlist; a program with nothing to run is passed over at once.  A turn ends
 with its slice, or when the program has nothing to run and another has.  What a switch costs is `fixed` and the state of the
 kernels that leave and come back, `state` bytes of each multiprocessor that they have, through the memory.
-Source of the rules: NVIDIA/open-gpu-kernel-modules @df1c9a3de, kernel_fifo_gv100.c (slice), ctrla06c.h (levels).
+Source of the rules: NVIDIA/open-gpu-kernel-modules @df1c9a3de, ctrla06c.h (levels), kernel_fifo_gv100.c (slice: 128 << 3 us).
+The runlist itself is written by the firmware of the GPU since Turing (`kfifoChannelGroupSetTimesliceSched` does nothing), whose
+source is not public: turns lasted twice as long on both GPUs that were measured.
 
 MPS.  Kernels of all programs run at once.  A cap bounds how many multiprocessors a program has.  Where caps are 100 % at most
 in all, each program has its own, as on an H100 (`caps=apart`); else, or `caps=first`, all begin with the same ones, a cap
 reserves none, and programs of small caps have theirs together with those of large ones.  The kernels of a program lie evenly
-over its multiprocessors; where those of several want more of one than there is, they share it max-min, and a better priority
-goes before.  A kernel whose whole grid is resident keeps what it has to its end; one in waves gives way to a better priority
-at once, as if its blocks were short, or at its end too, as if they were long (`yields`).  Where all give way at their ends,
-programs of a priority come in order of arrival: the one whose oldest kernel came first has what that wants.  No vendor states
-this; each of the rules gives back a part of what was measured (docs/tenants.md).
+over its multiprocessors.  Blocks begin where others end: those of better priorities first, then those of the kernel that came
+first (`yields=blocks`).  So a kernel in one wave keeps what it has to its end.  One in W waves keeps all until its last blocks
+have begun, when those that run are half done and half a wave of its work is left; then it shares max-min with the first of
+those that wait.  The two bounds of this: kernels in waves give way at once, as if their blocks were short (`waves`), or at
+their ends, as if they were long (`kernels`).  No vendor states this; docs/tenants.md has what was measured.
 """
 
 from __future__ import annotations
@@ -24,22 +26,31 @@ from typing import Any
 from gpusim.base.errors import GpusimError, suggest
 from gpusim.base.units import BYTES, TIME, parse
 from gpusim.base.yaml.values import PolicySpec, policy
+from gpusim.machine.profile import Profile
 from gpusim.machine.sharing import percentage
 
 SLICES, MPS = WAYS = ("time_slices", "mps")
 LOW, MEDIUM, HIGH = LEVELS = ("low", "medium", "high")
-WAVES, KERNELS = YIELDS = ("waves", "kernels")
+WAVES, KERNELS, BLOCKS = YIELDS = ("waves", "kernels", "blocks")
 FIRST, APART = PLACES = ("first", "apart")
-SLICE_NS = 1_024_000  # TIMEOUT_128 << SCALE_3, in us
+DRIVER_SLICE_NS = 1_024_000  # TIMEOUT_128 << SCALE_3, in us, where the driver writes the runlist: before Turing, and on Tegra
+SLICE_NS = 2 * DRIVER_SLICE_NS  # of others, as measured
+TURING, TEGRA = 7.5, (8.7, 11.0)  # compute capabilities
+OWN_SLICE = 0  # of a seat: what a turn lasts on its GPU
+_USUAL = "that of most GPUs is 2048 us"
 MOST_CLIENTS = 48  # of an MPS server since Volta
 
 # What a switch costs: inferred from 12,000 kernels of six processes on an RTX 5090 (eunomia-bpf/gpu_ext @3f4cc2d, MIT), as
 # `calibrate.sharing.time_slices` does it; 95 % of the medians over 60 processes lie between the two numbers behind each.
-MEASURED_SLICE_NS = 2_042_000  # 2.035, 2.054 ms: twice SLICE_NS on that GPU
+MEASURED_SLICE_NS = 2_042_000  # 2.035, 2.054 ms: that of SLICE_NS on that GPU
 SWITCH_NS = 219_000  # 0.208, 0.226 ms from one process to the next, both with a kernel on all 170 multiprocessors
 STATE_NS = 116_000  # 0.092, 0.152 ms of it to save the one's state and to restore the other's, at 1792 bytes/ns
 FIXED_NS = SWITCH_NS - STATE_NS
 STATE = round(STATE_NS / 2 * 1792 / 170)  # bytes of a multiprocessor, if all go at the memory's full rate: 611 KB
+# The same of an H100, whose kernels noted when they did not run (calibrate/data/h100_sxm/time_slices.csv): 0.236 ms with both
+# on all 132 multiprocessors, 0.152 with one block each.
+HBM_SWITCH_NS, HBM_FIXED_NS = 236_000, 152_000
+HBM_STATE = round((HBM_SWITCH_NS - HBM_FIXED_NS) / 2 * 3352 / 132)  # 1.07 MB
 
 
 @dataclass(frozen=True)
@@ -63,11 +74,13 @@ class Switch:
     fixed      ns
     state      bytes of each multiprocessor that a kernel has when it leaves, and again when it comes back
     bandwidth  of the GPU's memory, bytes/ns
+    slice  ns: how long a turn lasts of which nothing is said
     """
 
     fixed: float = FIXED_NS
     state: int = STATE
     bandwidth: float = float("inf")
+    slice: int = SLICE_NS
 
     @property
     def of_a_processor(self) -> float:
@@ -75,19 +88,29 @@ class Switch:
         return self.state / self.bandwidth
 
 
+def switch_of(gpu: Profile) -> Switch:
+    """What a change of turns costs on this GPU: as on an H100 where its memory is HBM, else as on an RTX 5090, with this one's
+    bandwidth; and how long a turn is there."""
+    bandwidth, capability = float(gpu.memory.bandwidth.value) / 1e9, float(gpu.gpu.compute_capability)
+    length = DRIVER_SLICE_NS if capability < TURING or capability in TEGRA else SLICE_NS
+    if gpu.memory.kind.startswith("HBM"):
+        return Switch(HBM_FIXED_NS, HBM_STATE, bandwidth, length)
+    return Switch(bandwidth=bandwidth, slice=length)
+
+
 @dataclass(frozen=True)
 class Tenancy:
     """How several programs have one GPU, a tenant each in order.  Raises GpusimError for what the driver does not offer.
 
-    yields  waves: kernels that run in waves give way to better priorities at once, and share evenly with equal ones;
-            kernels: all give way at their ends, and come in order of arrival
+    yields  kernels that run in waves keep what they have until their last blocks have begun (blocks), to their ends (kernels),
+            or give way to better priorities at once and share evenly with equal ones (waves); else all come in order of arrival
     apart   MPS clients have multiprocessors of their own, as many as their caps say
     """
 
     way: str
     tenants: tuple[Tenant, ...]
     switch: Switch = Switch()
-    yields: str = WAVES
+    yields: str = BLOCKS
     apart: bool = False
 
     def __post_init__(self) -> None:
@@ -96,11 +119,11 @@ class Tenancy:
         if self.way == MPS and len(self.tenants) > MOST_CLIENTS:
             raise GpusimError(f"{len(self.tenants)} programs are more than the {MOST_CLIENTS} clients of an MPS server")
         if self.yields not in YIELDS:
-            hint = "waves: kernels in waves give way at once; kernels: at their ends"
+            hint = "blocks: kernels in waves give way when their last blocks have begun; waves: at once; kernels: at their ends"
             raise GpusimError(f"yields is '{self.yields}'", hint=hint)
         for number, tenant in enumerate(self.tenants):
             if tenant.slice <= 0:
-                raise GpusimError(f"tenant {number} has a time slice of {tenant.slice} ns", hint="the driver's own is 1024 us")
+                raise GpusimError(f"tenant {number} has a time slice of {tenant.slice} ns", hint=_USUAL)
             if tenant.level not in LEVELS:
                 raise GpusimError(f"tenant {number} has the level '{tenant.level}'", hint=suggest(tenant.level, LEVELS))
             if tenant.priority not in (0, 1):
@@ -145,7 +168,7 @@ class Terms:
     memory  bytes that it may have, its context among them (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT); 0: an equal part
     """
 
-    seat: Tenant = Tenant()
+    seat: Tenant = Tenant(OWN_SLICE)
     cap: int = 100
     mig: str = ""
     memory: int = 0
@@ -166,7 +189,7 @@ class SharingWay:
     others: Terms
     memory: PolicySpec | None = None
     fault: int = 0
-    yields: str = WAVES
+    yields: str = BLOCKS
     caps: str = APART
 
     def terms(self, beside: int) -> tuple[Terms, ...]:
@@ -179,7 +202,8 @@ class SharingWay:
         if name not in WAYS:
             return None
         apart = self.caps == APART and sum(each.cap for each in self.terms(beside)) <= 100
-        return Tenancy(name, tuple(each.seat for each in self.terms(beside)), switch, self.yields, apart)
+        seats = (replace(each.seat, slice=each.seat.slice or switch.slice) for each in self.terms(beside))
+        return Tenancy(name, tuple(seats), switch, self.yields, apart)
 
 
 def way(spec: PolicySpec) -> SharingWay:
@@ -230,6 +254,11 @@ def caution(text: str) -> str:
             f"with {text} a short kernel waits for all of a long one that came before: in one of 31 published pairs it was 1.7 "
             "times as fast; yields=waves is the other bound"
         )
+    if shared.yields == BLOCKS:
+        return (
+            f"with {text} a program of short kernels beside long ones that fill the GPU is up to 37 % too fast in 31 published "
+            "pairs, 13 % in the median; yields=waves and yields=kernels are the bounds"
+        )
     if shared.mine.seat.priority == shared.others.seat.priority:
         return (
             f"with {text} a program of short kernels beside long ones that fill the GPU is too fast (by half in 4 of 31 "
@@ -268,8 +297,10 @@ def _terms(name: str, given: Mapping[str, object]) -> Terms:
         priority = given.get("priority", 0)
         if not isinstance(priority, int):
             raise GpusimError(f"priority is {priority!r}", hint="0 normal, 1 below normal")
-        return Terms(Tenant(priority=priority), percentage(given.get("cap", 100), "cap"), memory=_memory(given))
-    length = round(float(parse(str(given["slice"]), TIME))) if "slice" in given else SLICE_NS
+        return Terms(Tenant(OWN_SLICE, priority=priority), percentage(given.get("cap", 100), "cap"), memory=_memory(given))
+    length = round(float(parse(str(given["slice"]), TIME))) if "slice" in given else OWN_SLICE
+    if "slice" in given and length <= 0:
+        raise GpusimError(f"a time slice of {given['slice']} is none", hint=_USUAL)
     return Terms(Tenant(length, str(given.get("level", LOW))), memory=_memory(given))
 
 

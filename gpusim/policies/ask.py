@@ -149,17 +149,21 @@ class ObjectAsk:
         self._resident = bytearray(n_units)  # 1 for what the policy has been told of and has not chosen
 
     def events(self, kind: I64, unit: I64, size: I64) -> None:
-        resident, insert, touch, remove = self._resident, self._insert, self._touch, self._remove
         with blamed(self._entry):
             for k, u, s in zip(kind.tolist(), unit.tolist(), size.tolist(), strict=True):
-                if k == TOUCH and resident[u]:
-                    touch(u, s)
-                elif k <= TOUCH:
-                    resident[u] = 1
-                    insert(u, s)
-                elif resident[u]:
-                    resident[u] = 0
-                    remove(u, s)
+                self.hear(k, u, s)
+
+    def hear(self, kind: int, unit: int, size: int) -> None:
+        """One thing that has happened."""
+        resident = self._resident
+        if kind == TOUCH and resident[unit]:
+            self._touch(unit, size)
+        elif kind <= TOUCH:
+            resident[unit] = 1
+            self._insert(unit, size)
+        elif resident[unit]:
+            resident[unit] = 0
+            self._remove(unit, size)
 
     def victims(self, need: int, locked: U8, sizes: I64, units: I64, facts: Mapping[str, F64]) -> list[int]:
         victim, remove, bytes_of = self._victim, self._remove, sizes.data

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ from gpusim.policies.schedule.parts.running import ScheduleVerbs
 from gpusim.policies.schedule.parts.tables import VERB
 from gpusim.policies.schedule.parts.users import PythonScheduler
 from gpusim.policies.scores import compile_score
+from gpusim.policies.units import learns
 
 LOADS = ("gpusim.policies",)  # packages whose modules are imported by name
 
@@ -80,7 +82,7 @@ def build(entry: Entry, values: Mapping[str, Value]) -> Policy:
         return _scored(common, target)
     if entry.kind == "pool":
         return _pooled(common, target)
-    if entry.kind == "migrate" or (entry.kind == "prefetch" and inspect.isfunction(target)):
+    if entry.kind == "migrate" or (entry.kind == "prefetch" and (inspect.isfunction(target) or learns(entry))):
         return _asked_of_pages(common, target)
     if entry.kind == "evict" and inspect.isclass(target) and _has_self(target):
         return _asked(common, lambda: ObjectAsk(entry, target, values))
@@ -133,8 +135,14 @@ def _pooled(common: dict[str, Any], function: Any) -> PoolPolicy:
     return PoolPolicy(**common, state=function, score=_compiled(entry, function), facts=entry.facts)
 
 
-def _asked_of_pages(common: dict[str, Any], function: Any) -> PagePolicy:
-    return PagePolicy(**common, state=function, score=_compiled(common["entry"], function))
+def _asked_of_pages(common: dict[str, Any], target: Any) -> PagePolicy:
+    entry, values, made = common["entry"], dict(common["values"]), target
+    if not inspect.isclass(target):
+        score, _ = compile_score(entry, target)
+        return PagePolicy(**common, state=target, score=score, facts=entry.facts, new=lambda: partial(target, **values))
+    if entry.kind == "migrate":
+        return PagePolicy(**common, state=made, score=None, facts=entry.facts, new=lambda: made(**values).belongs)
+    return PagePolicy(**common, state=made, score=None, new=lambda: made(**values))
 
 
 def _planned(common: dict[str, Any], target: Any) -> PlanPolicy:

@@ -21,7 +21,7 @@ A built-in is one file `policies/jobs/<name>.py` with a function `<name>(**param
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -179,13 +179,42 @@ class JobRates:
         return tuple(rate / (self.of(job, kind) or math.inf) for job, rate in zip(modelled, found, strict=True))
 
 
+class ShareTable(Mapping[Together, Mapping[str, float]]):
+    """Shares as an array: of rows of jobs, on types of GPU; above 0."""
+
+    def __init__(self, rows: Sequence[Together], kinds: Sequence[str], parts: F64) -> None:
+        self.rows, self.kinds, self.parts = rows, kinds, parts
+
+    def __getitem__(self, row: Together) -> Mapping[str, float]:
+        return dict(zip(self.kinds, self.parts[self.rows.index(row)].tolist(), strict=True))
+
+    def __iter__(self) -> Iterator[Together]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+class JobNumbers:
+    """What policies with `shares` calculate with, of all jobs: GPUs that they want, weights, work, steps/s by type."""
+
+    def __init__(self, jobs: Sequence[ArrivingJob], rates: Sequence[Mapping[str, float]], kinds: Sequence[str]) -> None:
+        self.wants: F64 = np.array([job.gpus for job in jobs], np.float64)
+        self.weights: F64 = np.array([job.weight for job in jobs], np.float64)
+        self.work: F64 = np.array([job.work for job in jobs], np.float64)
+        self.rates: F64 = np.array([[rate[kind] for kind in kinds] for rate in rates], np.float64)
+
+
 class ShareView:
     """What a policy with `shares` may look at.
 
     now     s
     jobs    numbers of those that have arrived and are not done, rising
     gpus    of each type in the cluster, by type in alphabetical order
+    known   the numbers of all jobs of the trace, where these have been made
     """
+
+    known: JobNumbers | None = None
 
     def __init__(
         self, now: float, jobs: list[int], gpus: dict[str, int], said: Sequence[ArrivingJob], steps: Sequence[float],
@@ -212,11 +241,9 @@ class ShareView:
 
     def numbers(self) -> tuple[F64, F64, F64, F64]:
         """Of all jobs: GPUs that they want, weights, steps left, and steps/s (jobs, types in the order of `gpus`)."""
-        said = [self._said[job] for job in self.jobs]
-        wants, weights = np.array([job.gpus for job in said], np.float64), np.array([job.weight for job in said], np.float64)
-        left = np.array([job.work for job in said], np.float64) - np.array([self._steps[job] for job in self.jobs])
-        rates = np.array([[self._rates[job][kind] for kind in self.gpus] for job in self.jobs], np.float64)
-        return wants, weights, left, rates
+        all_jobs, at = self.known or JobNumbers(self._said, self._rates, tuple(self.gpus)), np.array(self.jobs, np.int64)
+        steps = np.array(self._steps)
+        return all_jobs.wants[at], all_jobs.weights[at], all_jobs.work[at] - steps[at], all_jobs.rates[at]
 
     def pair(self, a: int, b: int, kind: str) -> tuple[float, float]:
         """Steps/s of two jobs on the same GPUs of this type."""

@@ -48,17 +48,16 @@ class ConeProgram:
     def solve(self, cost: F64) -> F64 | None:
         """The variables; None: no z keeps all bounds.  Raises GpusimError without the extra."""
         try:
-            import ecos
-            from scipy import sparse
+            import _ecos  # `ecos.solve` only takes a matrix of scipy apart, which costs as much as to solve a small program
         except ImportError:
             said = "this scheduler solves a program over shares, which needs ECOS"
             raise GpusimError(said, hint="pip install 'gpusim[lp]'") from None
         rows, columns, values = (np.concatenate(part) for part in zip(*self._triples, strict=True))
-        order = np.lexsort((rows, columns))  # no place is there twice
-        order = order[values[order] != 0.0]
+        there = np.flatnonzero(values)
+        order = there[np.argsort((columns * self._rows + rows)[there])]  # no place is there twice
         begins = np.zeros(self.many + 1, np.int32)
         np.cumsum(np.bincount(columns[order], minlength=self.many), out=begins[1:])
-        matrix = sparse.csc_matrix((values[order], rows[order].astype(np.int32), begins), shape=(self._rows, self.many))
+        shape, matrix = (self._rows, self.many, 0), (values[order], rows[order].astype(np.int32), begins)
         cones = {"l": self._rows - 3 * self._cones, "q": [3] * self._cones}
-        found = ecos.solve(cost, matrix, np.concatenate(self._bounds), cones, verbose=False)
+        found = _ecos.csolve(shape, cost, *matrix, np.concatenate(self._bounds), cones, verbose=False)
         return np.array(found["x"]) if found["info"]["exitFlag"] in SOLVED else None

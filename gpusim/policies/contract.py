@@ -65,8 +65,15 @@ Prefetch
                                          kernel k accesses; where[unit] is ABSENT, HOST, DEVICE or ARRIVING.
     note(S, unit, k, missed)             kernel k accesses the unit; missed is 1 when it had to be brought in on demand
 
+Prefetch, of pages: a score of REGION_FACTS, or a class with methods in plain Python, which may remember what they like
+    launched(view, kernel)               a kernel begins: blocks that come while the link is idle; they replace what still waits
+    faulted(view, block, pages)          these pages of the block have faulted: what else comes
+                                         A block is its number, or (number, first page, pages).  Pages of the block that has
+                                         faulted come with the fault; without any, what the driver's tree says does.
+                                         view: a `page_view.PageView`
+
 Migrate
-    A score of BLOCK_FACTS: above 0 the block belongs into the GPU's memory.
+    A score of BLOCK_FACTS: above 0 the block belongs into the GPU's memory; or a class with a method `belongs` of such facts.
 
 Score (facts)
     score(facts, params) -> float64      the lowest score leaves first; facts are indexed by FACTS, params by the order of
@@ -98,6 +105,7 @@ RELEASING = types.int64(S, X, X, types.int64, types.int64, types.int64, types.in
 PROPOSE = types.int64(S, types.int64, S, S, FLAGS, S)
 NOTE = types.int64(S, types.int64, types.int64, types.int64)
 SCORE = types.float64(X, X)
+ASK = types.float64(types.int64, types.int64, types.int64, types.int64)  # what a callback in Python is asked
 
 # Where a unit's bytes are, as prefetch policies see it; REMOTE is used below the device and never comes.
 ABSENT, HOST, DEVICE, ARRIVING, REMOTE = 0, 1, 2, 3, 4
@@ -163,6 +171,7 @@ REGION_FACTS = {
                 "reads it is asked about whole blocks ahead as well, until one does not come",
     "stride": "blocks between the last two of the allocation that have faulted, below 0 backwards",
     "sure": "how often in a row that was the same",
+    "block": "number of the block",
 }
 FUTURE_REGION_FACTS = ()
 # Facts of a block of which a migration policy asks whether it belongs into the GPU's memory.
@@ -177,6 +186,7 @@ BLOCK_FACTS = {
     "free": "share of the GPU's memory that is free",
     "write": "1 when a store asks, else 0",
     "now": "ns",
+    "block": "number of the block",
 }
 FUTURE_BLOCK_FACTS = ()
 

@@ -58,7 +58,13 @@ def prefetch(target: T) -> T: ...
 def prefetch(*, name: str = "", source: str = "", knows: str = "past") -> Callable[[T], T]: ...
 def prefetch(target: T | None = None, *, name: str = "", source: str = "", knows: str = "past") -> Any:
     """A prefetcher: of tensors a class of plain functions `state, propose, note` as in the contract; of pages of unified memory
-    a function of facts of a region around a page fault, which comes where the answer is above 0.
+    a function of facts of a region around a page fault, which comes where the answer is above 0, or a class that learns:
+
+    launched(self, view, kernel)       blocks that come while the link is idle, as a kernel begins
+    faulted(self, view, block, pages)  blocks that come besides the pages that have faulted; with the fault what the driver's
+                                       tree says, or those pages of the block that are among the answer
+
+    view is a `gpusim.policies.page_view.PageView`; docs/gpu_ext.md has an example that runs.
     """
     return _decorate("prefetch", target, name, source, knows=knows)
 
@@ -71,7 +77,7 @@ def migrate(target: T | None = None, *, name: str = "", source: str = "") -> Any
     """A migration policy of unified memory: a function of facts of a block, above 0 where it belongs into the GPU's memory.
 
     A block that does not is mapped where it is, and read over the link; one that is there and does not leaves while the link
-    is idle.
+    is idle.  A class has a method `belongs(self, ...)` of facts, and remembers what it likes.
     """
     return _decorate("migrate", target, name, source)
 
@@ -222,6 +228,10 @@ def describe(kind: str, target: Any, name: str = "", source: str = "", knows: st
     if kind in facts.OF and not inspect.isclass(target):
         facts.check(names, name, where, kind)
         knows = facts.knows(names, kind)
+    elif kind == "migrate":
+        if not callable(getattr(target, "belongs", None)):
+            raise PolicyError(f"migrate policy '{name}' has no method 'belongs'", where, "belongs(self, here, accesses, ...)")
+        names = facts.check(_arguments(target.belongs, name, where)[0][1:], name, where, kind)
     else:
         names = ()
     builtin = target.__module__ == f"gpusim.policies.{kind}.{name}"

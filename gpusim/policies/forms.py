@@ -190,13 +190,18 @@ class PoolPolicy(Policy):
 
 @dataclass(frozen=True, eq=False)
 class PagePolicy(Policy):
-    """A function of facts that says yes (above 0) or no of pages of unified memory.
+    """What says yes (above 0) or no of pages of unified memory.
 
     prefetch  of a region around a page fault: does it come?  In the order of contract.REGION_FACTS
     migrate   of a block: does it belong into the GPU's memory?  In the order of contract.BLOCK_FACTS
+
+    score  compiled; None: plain Python, which `new()` makes for one run: a function of `facts`, or an object with the methods
+           `launched` and `faulted` of the contract
     """
 
     score: Any
+    facts: tuple[str, ...] = ()
+    new: Callable[[], Any] | None = None
     module: Any = field(default=None, repr=False)
 
 

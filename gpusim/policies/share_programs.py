@@ -13,7 +13,7 @@ from itertools import combinations
 
 import numpy as np
 
-from gpusim.policies.clusters import F64, I64, Shares, ShareView, Together
+from gpusim.policies.clusters import F64, I64, Shares, ShareTable, ShareView, Together
 from gpusim.policies.cones import ConeProgram
 
 
@@ -94,8 +94,8 @@ class ShareProgram:
 
     def answer(self, found: F64) -> Shares:
         """The variables as shares, from 0 to 1."""
-        cut = np.clip(found[self.first : self.last], 0.0, 1.0).reshape(len(self.kinds), len(self.rows)).T.tolist()
-        return {row: dict(zip(self.kinds, parts, strict=True)) for row, parts in zip(self.rows, cut, strict=True)}
+        cut = np.clip(found[self.first : self.last], 0.0, 1.0).reshape(len(self.kinds), len(self.rows))
+        return ShareTable(self.rows, self.kinds, cut.T)
 
     def largest_least(self, values: F64) -> F64:
         """Shares with which the smallest of all jobs' sums of values is largest; the first variable is that, negated."""

@@ -21,16 +21,20 @@ def units(entry: Entry) -> tuple[str, ...]:
     if entry.kind == "evict":
         read = set(entry.facts)
         return tuple(unit for unit, foreign in ((TENSORS, chunk_facts()), (CHUNKS, tensor_facts())) if not read & foreign
-                     and not (unit == CHUNKS and _python(entry)))  # fmt: skip
+                     and not (unit == CHUNKS and _columns(entry)))  # fmt: skip
     if entry.kind == "prefetch":
-        return (PAGES,) if entry.facts else (TENSORS,)
+        return (PAGES,) if entry.facts or learns(entry) else (TENSORS,)
     return (BLOCKS,) if entry.kind == "migrate" else ()
 
 
-def _python(entry: Entry) -> bool:
-    """Whether it is not for the driver's loop, which calls compiled verbs alone; nor is the policy that evicts nothing."""
-    columns = bool(getattr(entry.target, "__gpusim_columns__", False))
-    return columns or inspect.isclass(entry.target) or (entry.builtin and entry.name == "none")
+def learns(entry: Entry) -> bool:
+    """Whether it is a class that hears of launches and faults."""
+    return inspect.isclass(entry.target) and any(hasattr(entry.target, verb) for verb in ("launched", "faulted"))
+
+
+def _columns(entry: Entry) -> bool:
+    """Whether it decides about all candidates at once, which the driver does not ask; nor is the one that evicts nothing."""
+    return bool(getattr(entry.target, "__gpusim_columns__", False)) or (entry.builtin and entry.name == "none")
 
 
 def check(entry: Entry, unit: str) -> None:
@@ -45,9 +49,10 @@ def check(entry: Entry, unit: str) -> None:
     elif unit == CHUNKS and entry.name == "none":
         hint = "uvm_global_oversubscription=0 says that nothing may leave"
     elif unit == CHUNKS:
-        why, hint = "is plain Python, which the driver's compiled loop cannot ask about chunks", "write a function of facts"
+        why, hint = "reads whole columns of candidates, and the driver asks about one chunk", "a function of facts, or a class"
     elif unit == TENSORS and entry.kind == "prefetch":
         why, hint = "decides about the pages of a fault, which tensors do not have", "name it in unified: driver(prefetch=...)"
     elif unit == PAGES:
-        why, hint = "brings tensors before kernels; a page fault asks about regions", "write a function of facts of a region"
+        why = "brings tensors before kernels; a page fault asks about regions"
+        hint = "a function of facts of a region, or a class with launched(view, kernel) and faulted(view, block, pages)"
     raise PolicyError(f"{entry.kind} policy '{entry.name}' {why}", "" if entry.builtin else entry.where, hint)

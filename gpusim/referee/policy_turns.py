@@ -15,13 +15,14 @@ from gpusim.machine.profile import Profile
 from gpusim.machine.tenancy import Tenancy
 from gpusim.referee import given_turns
 from gpusim.referee.activities import NEVER
+from gpusim.referee.clients import as_part
 from gpusim.referee.ends import NOTHING, ROUNDING, Flow, Started
 from gpusim.referee.given_turns import BlocksHeld, TurnRules
 from gpusim.referee.memory_turns import ProgramMoved, TurnWalk, presence
 from gpusim.referee.numbers import DEVICE_MEMORY, Route
 from gpusim.referee.ranks import all_arrived
 from gpusim.referee.report import Findings, Report
-from gpusim.referee.tenants import Routes, as_part, followed, links_of, moving, settle
+from gpusim.referee.tenants import Routes, followed, links_of, moving, settle
 from gpusim.results.result import Result
 from gpusim.trace.trace import COPY_IN, COPY_OUT, I64, Trace
 

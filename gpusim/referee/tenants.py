@@ -8,17 +8,16 @@ its duration.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
 from gpusim.machine.kernels.own_times import OwnTimes
 from gpusim.machine.profile import Profile
-from gpusim.machine.tenancy import KERNELS, SLICES, Tenancy, runlist
+from gpusim.machine.tenancy import SLICES, Tenancy, runlist
 from gpusim.machine.topology.sharing import SharedLink
 from gpusim.referee import recompute, sms
 from gpusim.referee.activities import NEVER
+from gpusim.referee.clients import Kernels, TenantPart, as_part, densities
 from gpusim.referee.ends import NOTHING, Flow, Moving, Started, compare, flowing, settled
 from gpusim.referee.flows import Grants, Moved
 from gpusim.referee.numbers import DEVICE_MEMORY
@@ -48,7 +47,7 @@ def check(
         if tenancy is None:
             parts = [as_part([(-1, 1.0)]) for _ in runs]
         else:
-            parts = _turns(kernels, tenancy) if tenancy.way == SLICES else _densities(kernels, tenancy)
+            parts = _turns(kernels, tenancy) if tenancy.way == SLICES else densities(kernels, tenancy)
         routes = [_own_links(p, run, tenancy, one_link) for p, run in enumerate(runs)]
         settle(results, runs, moving(runs, parts, routes, results, found), routes, found)
     return [said.report() for said in found]
@@ -113,26 +112,6 @@ def _own_links(p: int, run: Started, tenancy: Tenancy | None, one_link: bool) ->
     }
 
 
-class Kernels(NamedTuple):
-    """Of a program: when each kernel would be ready but for the launch gap, starts and ends, what it can use, whether its grid
-    is resident at once, its priority."""
-
-    ready: I64
-    start: I64
-    end: I64
-    wants: I64
-    whole: I64
-    priority: I64
-    limit: int
-
-
-class TenantPart(NamedTuple):
-    """From each time on, ns, what part of the time of its multiprocessors a program has."""
-
-    time: I64
-    part: np.ndarray[tuple[int], np.dtype[np.float64]]
-
-
 def _kernels(run: Started, stop: int) -> Kernels:
     """Those of a run, which all end where it stops."""
     acts = run.acts
@@ -142,7 +121,7 @@ def _kernels(run: Started, stop: int) -> Kernels:
         np.minimum(run.ready.bare[rows], acts.start[rows]), acts.start[rows], np.minimum(acts.end[rows], stop),
         run.n.needs.sms[0][acts.op[rows]].astype(np.int64), run.n.needs.sms[1][acts.op[rows]].astype(np.int64),
         stream_priorities(run.trace)[acts.queue[rows]],
-        run.n.needs.processors,
+        run.n.needs.processors, run.n.duration[acts.op[rows]] * (run.n.needs.sms[2][acts.op[rows]] / 1e6),
     )  # fmt: skip
 
 
@@ -190,63 +169,6 @@ def _turns(each: Sequence[Kernels], tenancy: Tenancy) -> list[TenantPart]:
         if not cost:
             found[to].append((now, 1.0))
     return [as_part(changes) for changes in found]
-
-
-def as_part(changes: Sequence[tuple[int, float]]) -> TenantPart:
-    return TenantPart(np.array([time for time, _ in changes], np.int64), np.array([part for _, part in changes]))
-
-
-def _densities(each: Sequence[Kernels], tenancy: Tenancy) -> list[TenantPart]:
-    """MPS: kernels lie evenly over the multiprocessors of their program's cap, the first ones."""
-    found: list[list[tuple[int, float]]] = [[(-1, 1.0)] for _ in each]
-    kept, in_order = [0.0] * len(each), tenancy.yields == KERNELS
-    for now in np.unique(np.concatenate([np.concatenate([k.start, k.end]) for k in each])).tolist():
-        there = [(k.start <= now) & (now < k.end) for k in each]
-        dense = [min(1.0, float(k.wants[on].sum()) / k.limit) for k, on in zip(each, there, strict=True)]
-        rank = [
-            int(k.priority[on].min()) + tenant.priority if on.any() else NEVER
-            for k, on, tenant in zip(each, there, tenancy.tenants, strict=True)
-        ]
-        came = [int(k.start[on].min(initial=NEVER)) if in_order else 0 for k, on in zip(each, there, strict=True)]
-        keeping = [k.wants * (1 if in_order else k.whole) for k in each]
-        since = [on & (k.start < now) for k, on in zip(each, there, strict=True)]
-        held, older = (
-            [min(1.0, float(wants[on].sum()) / k.limit) for k, on, wants in zip(each, which, keeping, strict=True)]
-            for which in (there, since)
-        )
-        kept = [min(had, still) for had, still in zip(kept, older, strict=True)]
-        best = min((one for one, share in zip(rank, dense, strict=True) if share > 0), default=NEVER)
-        place = list(zip(rank, came, strict=True))
-        edges = sorted({0, *(k.limit for k in each)})
-        parts, first = [1.0] * len(each), [0.0] * len(each)
-        for p, k in enumerate(each):
-            if tenancy.apart:
-                first[p] = dense[p]
-            elif dense[p] > 0:
-                least = kept[p] if rank[p] > best or in_order else 0.0
-                levels = [
-                    min(dense[p], max(least, _level([q for q in range(len(each)) if each[q].limit > a], p, dense, place, kept)))
-                    for a, b in pairwise(edges) if b <= k.limit
-                ]  # fmt: skip
-                got = sum((b - a) * level for (a, b), level in zip(pairwise(edges), levels, strict=False))
-                parts[p], first[p] = min(1.0, got / (dense[p] * k.limit)), levels[0]
-            found[p].append((now, parts[p]))
-        kept = [min(one, has) for one, has in zip(held, first, strict=True)]
-    return [as_part(changes) for changes in found]
-
-
-def _level(
-    there: Sequence[int], p: int, dense: Sequence[float], places: Sequence[tuple[int, int]], kept: Sequence[float]
-) -> float:  # fmt: skip
-    """What program p gets of one multiprocessor, where these have it too: those at later places keep some, of earlier all."""
-    room = 1.0 - sum(dense[q] for q in there if places[q] < places[p]) - sum(kept[q] for q in there if places[q] > places[p])
-    wants = sorted((dense[q], q) for q in there if places[q] == places[p] and dense[q] > 0)
-    for left, (want, q) in zip(range(len(wants), 0, -1), wants, strict=True):
-        got = min(want, max(0.0, room) / left)
-        if q == p:
-            return got
-        room -= got
-    return 0.0
 
 
 def _moving(run: Started, part: TenantPart, found: Findings) -> Moving:

@@ -10,12 +10,14 @@ import pytest
 
 from gpusim.calibrate import rows
 from gpusim.calibrate.compare.score import compare as compare_rows
+from gpusim.calibrate.kernel_times.recorded import FITTED, recordings, text
 from gpusim.calibrate.steps.compare import KERNELS, PEAK, RESERVED, STEP, Found, compare
 from gpusim.calibrate.steps.page import FOLDER, MACHINE, tables
 from gpusim.calibrate.steps.recording import OFFLOAD, PREFETCH, RESIDENT, read
 from gpusim.machine import catalogue
 from gpusim.machine.kernels.classes import kernels
 from gpusim.machine.kernels.durations import modelled_durations
+from gpusim.machine.kernels.store import DATA
 from gpusim.programs.record.join import Seen, join
 from gpusim.programs.record.tape import Operator
 from gpusim.trace.build import TraceBuilder
@@ -48,6 +50,25 @@ def test_peaks_are_those_of_pytorch() -> None:
 def test_the_model_of_kernel_times_is_within_a_tenth_of_the_kernels() -> None:
     assert max(errors(KERNELS)) < 0.11
     assert median(errors(KERNELS)) < 0.06
+
+
+def test_shares_of_the_bandwidth_are_what_the_fitted_recordings_say_again() -> None:
+    assert (DATA / "recorded.yaml").read_text() == "\n".join(text(FOLDER, catalogue.load(MACHINE))) + "\n", (
+        "python -m gpusim.calibrate.kernel_times fit-recorded"
+    )
+
+
+def test_kernels_that_move_bytes_are_right_in_recordings_that_were_not_fitted() -> None:
+    traces, off = recordings(FOLDER), dict[str, list[float]]()
+    for name in set(traces) - set(FITTED):
+        times = modelled_durations(traces[name], catalogue.load(MACHINE))
+        for what in ("pointwise", "cast", "optimizer", "batch_norm backward", "layer_norm backward"):
+            if what in times.classes and (at := times.what == times.classes.index(what)).any():
+                of = off.setdefault(what, [0.0, 0.0])
+                of[0] += times.ns[at].sum()
+                of[1] += traces[name].duration[at].sum()
+    assert len(off) == 5
+    assert {what: round(made / took, 2) for what, (made, took) in off.items() if abs(made / took - 1) > 0.25} == {}
 
 
 def test_the_document_has_these_tables() -> None:

@@ -24,7 +24,7 @@ from gpusim.engine.run.coupled import Coupled
 from gpusim.engine.run.simulate import prepared
 from gpusim.machine import catalogue
 from gpusim.machine.profile import changed
-from gpusim.machine.tenancy import MEASURED_SLICE_NS, SLICES, STATE_NS, SWITCH_NS, Switch, Tenancy, Tenant
+from gpusim.machine.tenancy import MEASURED_SLICE_NS, SLICES, STATE_NS, SWITCH_NS, WAVES, Switch, Tenancy, Tenant
 from gpusim.machine.topology.connections import Connections
 from gpusim.results import log
 from gpusim.trace.build import TraceBuilder
@@ -80,7 +80,7 @@ def test_launches_are_late_by_the_others_slices_or_not_at_all() -> None:
     assert np.median(late) == pytest.approx(MEASURED["wait"], rel=0.02)
 
 
-OF_ALL = ("time_slices", "mps", "mps(others_priority=1, yields=waves)", "mig(slice=1g.10gb)", "mig(slice=1g.5gb)")
+OF_ALL = ("time_slices", "mps", "mps(others_priority=1)", "mig(slice=1g.10gb)", "mig(slice=1g.5gb)")
 """Ways of which the long requests are tried, too."""
 needs_file = pytest.mark.skipif(not FOLDER, reason="GPU_EXT_DATA names no folder with time_slices.csv.gz")
 
@@ -107,60 +107,67 @@ def test_the_policy_of_the_study_did_not_change_the_slices() -> None:
 
 
 def test_published_pairs() -> None:
-    """DenseNet-121 under four caps, one anecdote, and one thread in five processes: 15 %, nothing fitted.
+    """One thread in five processes, YOLOS in one to seven, and large batches in MIG slices: 15 %, nothing fitted; DenseNet-121
+    under four caps, one anecdote, 22 %, and 9 % by even shares.
 
-    So are YOLOS in one to seven processes, and large batches in MIG slices.  Tally's pairs say less, as of the trainings only
-    their busy time is known; priorities of clients help less than here, and TGS takes more from its first program than 5 %.
+    Tally's pairs say less, as of the trainings only their busy time is known; TGS takes more from its first program than 5 %.
     """
     short = [pair for pair in published() if pair.alone < 100]
     pairs = short + [pair for pair in published() if pair.alone >= 100 and pair.tenancy in OF_ALL]
     off = {pair: said / pair.measured - 1 for pair, said in zip(pairs, predictions(pairs), strict=True)}
-    assert all(abs(error) < 0.15 for pair, error in off.items() if pair.source != "tally")
+    assert all(abs(error) < 0.15 for pair, error in off.items() if pair.source not in ("tally", "densenet"))
+    densenet = [pair for pair in pairs if pair.source == "densenet"]
+    by_waves = predictions(densenet, WAVES)
+    assert 0.15 < max(abs(off[pair]) for pair in densenet) < 0.23
+    assert all(abs(said / pair.measured - 1) < 0.1 for pair, said in zip(densenet, by_waves, strict=True))
     of = {
         (tenancy, stat): [e for p, e in off.items() if (p.source, p.tenancy, p.statistic) == ("tally", tenancy, stat)]
         for tenancy, stat in {(pair.tenancy, pair.statistic) for pair in pairs if pair.source == "tally"}
     }
     medians = {key: median(abs(e) for e in errors) for key, errors in of.items()}
-    assert medians["time_slices", "mean"] < 0.18 and medians["time_slices", "p99"] < 0.18
-    assert medians["mps", "mean"] < 0.25 < medians["mps(others_priority=1, yields=waves)", "mean"] < 0.45
-    assert all(error < 0 for error in of["mps(others_priority=1, yields=waves)", "mean"])
-    assert medians["mps(others_priority=1, yields=kernels)", "mean"] < 0.25
+    assert medians["time_slices", "mean"] < 0.15 and medians["time_slices", "p99"] < 0.22
+    yolos = [error for pair, error in off.items() if (pair.source, pair.tenancy) == ("yolos", "time_slices")]
+    assert max(abs(error) for error in yolos) < 0.02
+    assert medians["mps", "mean"] < 0.26 and medians["mps(others_priority=1)", "mean"] < 0.25
+    first = [pair for pair in short if (pair.tenancy, pair.statistic) == ("mps(others_priority=1)", "mean")]
+    assert all(said < 0.75 * pair.measured for pair, said in zip(first, predictions(first, WAVES), strict=True)), "too fast"
     assert medians["time_slices", "beside_rate"] < 0.1 and medians["mps", "beside_rate"] < 0.3
     assert all(error < 0 for error in of["over_commit(policy=tgs)", "mean"])
 
 
 def test_pairs_of_which_all_kernels_are_known() -> None:
-    """Orion's 31 pairs on a V100: in order of arrival no training is off by more than 25 %, and BERT's kernels make a short
-    inference wait, which programs that share evenly do not.
+    """Orion's 31 pairs on a V100: no training is off by more than a fifth, no inference by more than two fifths; each bound is
+    off by more than three fifths somewhere.
     """
     pairs = listed()
     assert len(pairs) == 31 and {len(wide) for wide, _ in kernels().values()} >= {152, 175}
     training = [pair for pair in pairs if "training" in pair.names[0]]
-    off = [abs(e) for one in errors(training, "mps(yields=kernels)") for e in one]
-    assert median(off) < 0.06 and max(off) < 0.25
+    off = [abs(e) for one in errors(training, "mps") for e in one]
+    assert median(off) < 0.06 and max(off) < 0.2
     inference = [pair for pair in pairs if "training" not in pair.names[1]]
-    off = [abs(e) for one in errors(inference, "mps(yields=kernels)") for e in one]
-    assert median(off) < 0.13 and sum(e > 0.4 for e in off) == 1
-    waits = next(pair for pair in pairs if pair.names == ("resnet50 inference", "bert inference"))
-    (evenly,), (in_order,) = (errors([waits], shared) for shared in WAYS)
-    assert evenly[0] < -0.5 and abs(in_order[0]) < 0.1
+    off = [abs(e) for one in errors(inference, "mps") for e in one]
+    assert median(off) < 0.15 and max(off) < 0.4
+    beside_bert = {pair.names[0]: pair for pair in inference if pair.names[1] == "bert inference"}
+    long, short = (beside_bert[f"{name} inference"] for name in ("resnet50", "mobilenetv2"))
+    evenly, in_order, blocks = ([one[0] for one in errors([long, short], shared)] for shared in WAYS)
+    assert evenly[0] < -0.5 and in_order[1] > 0.6
+    assert -0.35 < blocks[0] < 0 < blocks[1] < 0.15
 
 
 def test_kernels_of_known_length_on_an_h100() -> None:
-    """In order of arrival, and with multiprocessors of their own under caps, which all begin with the same ones do not give.
-
-    Off are blocks that slow each other on one multiprocessor, and slices, which last twice the default.
+    """Kernels of one wave in order of arrival, and under caps with multiprocessors of their own, which all begin with the same
+    ones do not give; and slices.  Off are blocks that slow each other on one multiprocessor.
     """
     off = {case: [said / k.measured - 1 for said, k in zip(predicted_us(case), case.kernels, strict=True)] for case in known()}
     under_mps = [abs(e) for case, errors in off.items() for e in errors if case.tenancy.startswith("mps")]
     assert len(under_mps) == 22 and median(under_mps) < 0.03 and sum(e > 0.16 for e in under_mps) == 1
     slices = [e for case, errors in off.items() for e in errors if case.tenancy == "time_slices"]
-    assert all(0.05 < e < 0.25 for e in slices)
+    assert median(abs(e) for e in slices) < 0.02 and max(abs(e) for e in slices) < 0.05
     capped = next(case for case in known() if case.tenancy == "mps(cap=50, others_cap=50)")
     first = predicted_us(capped, "mps(cap=50, others_cap=50, caps=first)")
     assert all(said / k.measured > 1.9 for said, k in zip(first, capped.kernels, strict=True))
     mixed = next(case for case in known() if {k.name for k in case.kernels} == {"fma", "triad"})
-    assert predicted_us(mixed, "mps")[0] < 0.5 * mixed.kernels[0].measured
+    assert predicted_us(mixed, "mps(yields=waves)")[0] < 0.5 * mixed.kernels[0].measured
 
 
 def test_pairs_of_which_only_times_alone_are_known() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from unified_by_hand import BLOCK, TINY, WHOLE, blocks, one_thread, run
+from unified_by_hand import BLOCK, TINY, WHOLE, blocks, one_thread, run, simulate_uvm
 
 import gpusim
 from gpusim.base import calls
@@ -63,7 +63,94 @@ def two_ahead(pages, distance, stride, sure):  # type: ignore[no-untyped-def]
     return pages <= 16 if distance == 0 else sure >= 1 and stride == 1 and distance <= 2
 
 
-OWN = registry.of(highest_array, returns, rested, as_driver, fixed, two_ahead)
+@policy.evict
+class queue:  # type: ignore[no-untyped-def]
+    """What came first leaves first, in plain Python."""
+
+    def __init__(self):
+        self.order = {}
+
+    def insert(self, unit, size):
+        self.order[unit] = size
+
+    def remove(self, unit, size):
+        self.order.pop(unit, None)
+
+    def victim(self, need, locked):
+        assert need == BLOCK
+        return [unit for unit in self.order if not locked[unit]][:2]
+
+
+@policy.evict
+class stack:  # type: ignore[no-untyped-def]
+    """What came last leaves first, as compiled verbs."""
+
+    def state(n_units, capacity, params, seed):
+        return np.zeros(1 + n_units, np.int64), np.zeros(1)
+
+    def insert(S, X, unit, size, key):
+        S[0] += 1
+        S[1 + unit] = S[0]
+        return 0
+
+    def touch(S, X, unit, size, key):
+        return 0
+
+    def remove(S, X, unit, size, key):
+        S[1 + unit] = 0
+        return 0
+
+    def victim(S, X, incoming, size, locked):
+        best = -1
+        for unit in range(len(S) - 1):
+            if S[1 + unit] > 0 and not locked[unit] and (best < 0 or S[1 + unit] > S[1 + best]):
+                best = unit
+        return best
+
+
+@policy.prefetch
+class last_time:  # type: ignore[no-untyped-def]
+    """What faulted in a kernel comes when the same kernel begins again; with a fault come 64 KiB at the end of the block."""
+
+    def __init__(self, pages=16):
+        self.pages, self.seen = pages, {}
+
+    def launched(self, view, kernel):
+        return self.seen.get(kernel, [])
+
+    def faulted(self, view, block, pages):
+        assert pages == sorted(pages) and view.array(block) == 0 and view.resident(block) <= 512 and view.free <= view.memory
+        self.seen.setdefault(view.kernel, []).append(block)
+        return [(block, 512 - self.pages, self.pages)]
+
+
+@policy.migrate
+class second_time:  # type: ignore[no-untyped-def]
+    """A block comes the second time that it is asked about."""
+
+    def __init__(self):
+        self.asked = {}
+
+    def belongs(self, here, block):
+        self.asked[block] = self.asked.get(block, 0) + 1
+        return here or self.asked[block] > 1
+
+
+@policy.migrate
+def uncompiled(here, block):  # type: ignore[no-untyped-def]
+    """A function with what numba does not know."""
+    return here or {"block": block}.get("block", 0) >= 1
+
+
+@policy.evict(columns=True)
+def ranks(last_use):  # type: ignore[no-untyped-def]
+    """By rank, for all candidates at once."""
+    return np.argsort(last_use)
+
+
+OWN = registry.of(
+    ranks, highest_array, returns, rested, as_driver, fixed, two_ahead, queue, stack, last_time, second_time, uncompiled
+)
 
 
 def test_a_score_of_the_allocation_keeps_the_first() -> None:
@@ -134,12 +221,75 @@ def test_a_block_that_rests_leaves_while_the_link_is_idle() -> None:
         ({"evict": "lru(k=2)"}, "policy 'lru' has no parameter 'k'"),
         ({"evict": "lrv"}, "unified memory has no evict policy 'lrv'"),
         ({"prefetch": "next_k"}, "prefetch policy 'next_k' brings tensors before kernels"),
+        ({"evict": "ranks"}, "evict policy 'ranks' reads whole columns of candidates"),
         ({"migrate": "hott"}, "there is no migrate policy 'hott'"),
     ],
 )
 def test_what_has_no_meaning_is_told(words: dict[str, str], said: str) -> None:
     with pytest.raises((PolicyError, UvmError), match=said.replace("(", r"\(")):
         settings.settings(PolicySpec("driver", tuple(words.items())), OWN)
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 0, 4, 0], [0, 1, 2, 3, 4, 5, 0, 1], [0, 1, 2, 3, 4] * 3])
+def test_a_class_in_python_hears_of_chunks(order: list[int]) -> None:
+    ran = [run([HostTouch("a"), blocks(*order)], parameters=WHOLE, evict=e, own=OWN) for e in ("queue", "fifo")]
+    assert int(ran[0].counts[1]["evictions"]) == int(ran[1].counts[1]["evictions"]) > 0
+    assert ran[0].ns == ran[1].ns
+
+
+def test_a_class_of_compiled_verbs_decides_about_chunks() -> None:
+    # Of a loop over five blocks in memory for four, what came last but one leaves: 4 sends 3 away, 3 sends 4 away, ...
+    step = run([HostTouch("a"), blocks(*[0, 1, 2, 3, 4] * 3)], parameters=WHOLE, evict="stack", own=OWN).steps[-1]
+    assert int(step.counts[1]["faults"]) == 5 + 2 + 2
+
+
+def test_a_prefetcher_remembers_kernels() -> None:
+    """Blocks 0 and 5 fault in the first run, with the last 64 KiB of each; they leave for others, and come back whole, alone,
+    while the second run of the kernel, which is long, touches block 6."""
+    first, others = replace(blocks(0, 5), name="k"), blocks(1, 2, 3, 4, name="others")
+    work = replace(one_thread(6 * 512, *[6 * 512] * 7, name="k"), ns=9 * BLOCK)
+    result = run([HostTouch("a"), first, others, work, blocks(0, 5, name="then")], prefetcher="last_time", own=OWN)
+    came = [[int(n) for n in step.counts[1]["came"]] for step in result.steps[1:]]
+    assert came[0][CAUSES.index("prefetch")] == 2 * 16 and came[0][CAUSES.index("demand")] == 2
+    assert came[2][CAUSES.index("prefetch")] == 2 * 512 + 16 and int(result.steps[-1].counts[1]["faults"]) == 0
+
+
+def test_what_a_gpu_wants_comes_to_that_gpu() -> None:
+    """Two GPUs with kernels of two names, of which each has faulted on a block of its own; both begin again, and work."""
+    firsts = [blocks(b, name=f"k{g}", gpu=g) for g, b in ((1, 0), (2, 5))]
+    again = [replace(one_thread(*[512 * b] * 8, name=f"k{g}", gpu=g), ns=9.0 * BLOCK) for g, b in ((1, 1), (2, 6))]
+    arrays = [Array("a", 8 * BLOCK)]
+    steps = [HostTouch("a"), *firsts, HostTouch("a"), *again]
+    side_by_side = {"prefetcher": "last_time", "own": OWN, "gpus": 2}
+    result = simulate_uvm(arrays, steps, TINY, {"uvm_perf_thrashing_enable": 0}, **side_by_side)  # type: ignore[arg-type]
+    came = [[int(n) for n in result.steps[-2 + k].counts["came"][k + 1]] for k in (0, 1)]
+    assert came == [[1, 512 + 16, 0, 0, 0], [1, 512 + 16, 0, 0, 0]]
+
+
+def test_a_migration_policy_in_python_remembers_blocks() -> None:
+    for name, came in (("second_time", 1), ("uncompiled", 0), ("hot(promote=1e9)", 0)):
+        counts = run([HostTouch("a"), *[one_thread(5 + k) for k in range(3)]], migrate=name, own=OWN).counts[1]
+        assert (int(counts["came"].sum()) > 0) is bool(came), name
+    assert int(run([HostTouch("a"), blocks(3)], migrate="uncompiled", own=OWN).counts[1]["came"].sum()) > 0
+
+
+@pytest.mark.parametrize(
+    ("target", "words", "said"),
+    [
+        (lambda self, view, block, pages: [99], "prefetcher", "names block 99, and the program has 8"),
+        (lambda self, view, block, pages: [(0, 500, 20)], "prefetcher", "wants pages 500 to 520 of block 0, which has 512"),
+        (lambda self, view, block, pages: [0.5], "prefetcher", "answers 0.5, not blocks"),
+        (lambda self, view, block, pages: {}[block], "prefetcher", "raised KeyError: 3"),
+        (lambda self, here: None, "migrate", "answers None, not a number"),
+        (lambda self, need, locked: 7, "evict", "chose 7, which is not resident"),
+    ],
+)
+def test_what_a_policy_in_python_does_wrong_is_told(target: Any, words: str, said: str) -> None:
+    verb = {"prefetcher": "faulted", "migrate": "belongs", "evict": "victim"}[words]
+    kind = words.removesuffix("er")
+    wrong = getattr(policy, kind)(type("wrong", (), {verb: target}))
+    with pytest.raises(PolicyError, match=re.escape(said)):
+        run([HostTouch("a"), blocks(3, 2, 1, 0, 4)], own=registry.of(wrong), **{words: "wrong"})
 
 
 @pytest.mark.slow
@@ -196,6 +346,22 @@ def test_memory_of_the_program_that_runs_last_leaves_first() -> None:
     view = TenantsView(now=0, capacity=8, running=0, over=True, tenants=tuple(seen))
     ours, theirs = (registry.get("tenants", name).turn(view) for name in ("msched", "nvshare"))
     assert (ours.tenant, ours.leave) == (1, {0: 4}) and (theirs.tenant, theirs.leave) == (1, {2: 4})
+
+
+@pytest.mark.documents
+def test_the_learners_of_the_document_learn(tmp_path: Any) -> None:
+    """A loop over eight blocks in memory for four: from the second time on blocks come while the kernel works on others."""
+    page = (Path(__file__).parents[2] / "docs" / "gpu_ext.md").read_text("utf-8")
+    file = tmp_path / "my_learners.py"
+    file.write_text(re.findall(r"^```python\n(.*?)^```", page, re.S | re.M)[1])
+    mine = registry.of(file)
+    loop = replace(blocks(*range(8)), ns=8 * 4.0 * BLOCK)  # each touch works for as long as four blocks move
+    names = ("tree", "what_followed(ahead=2)")
+    tree, learned = (run([HostTouch("a"), loop, loop, loop], prefetcher=name, own=mine) for name in names)
+    assert [int(step.counts[1]["faults"]) for step in tree.steps[1:]] == [8, 8, 8]
+    first, *later = (int(step.counts[1]["faults"]) for step in learned.steps[1:])
+    assert first == 8 and all(n <= 4 for n in later)
+    run([HostTouch("a"), loop], migrate="sooner_each_time(promote=256)", own=mine)
 
 
 @pytest.mark.documents

@@ -5,6 +5,7 @@ See `hand_worked` for the machine: 108 multiprocessors, 10 bytes/ns to the devic
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from gpusim.base.errors import GpusimError
 from gpusim.engine import state
 from gpusim.engine.run.coupled import Coupled
 from gpusim.engine.run.simulate import prepared
-from gpusim.machine.tenancy import HIGH, LOW, MEDIUM, MPS, SLICES, Switch, Tenancy, Tenant, runlist
+from gpusim.machine.tenancy import BLOCKS, HIGH, LOW, MEDIUM, MPS, SLICES, Switch, Tenancy, Tenant, runlist
 from gpusim.machine.topology.connections import Connections
 from gpusim.trace.trace import COPY_IN
 
@@ -90,8 +91,8 @@ def test_copies_go_on_beside_another_programs_slice() -> None:
     assert tenants(slices(), copies((COPY_IN, 1)), copies((COPY_IN, 1))) == [[(0, 3048)]] * 2
 
 
-def mps(count: int = 2, **changes: Any) -> Tenancy:
-    return Tenancy(MPS, (Tenant(**changes),) * count)
+def mps(count: int = 2, yields: str = BLOCKS) -> Tenancy:
+    return Tenancy(MPS, (Tenant(),) * count, yields=yields)
 
 
 def capped(percentages: tuple[int, ...], *each: Steps, tenancy: Tenancy | None = None) -> list[Spans]:
@@ -133,8 +134,10 @@ def test_caps_that_lie_apart_share_no_multiprocessor() -> None:
 
 
 def test_a_client_below_normal_waits_for_what_the_others_leave() -> None:
+    """Nothing until 2500 or, where the other's last blocks have begun by 1500, half from then on: until 2500 and 2700."""
     below = Tenancy(MPS, (Tenant(), Tenant(priority=1)))
-    assert tenants(below, kernels(2500), kernels(1500)) == [[(0, 2500)], [(0, 4000)]]
+    assert tenants(replace(below, yields="waves"), kernels(2500), kernels(1500)) == [[(0, 2500)], [(0, 4000)]]
+    assert tenants(below, kernels(2000, launch="grid=216 resident=1"), kernels(700)) == [[(0, 2500)], [(0, 2700)]]
     half = "grid=54 resident=1"
     assert tenants(below, kernels(2500, launch=half), kernels(1500)) == [[(0, 2500)], [(0, 2750)]]
 
@@ -142,9 +145,9 @@ def test_a_client_below_normal_waits_for_what_the_others_leave() -> None:
 def test_a_resident_kernel_keeps_its_multiprocessors_to_its_end() -> None:
     """2000 of a client below normal on all, or half, of them; the normal one comes at 1000 and waits for 2000, or has half.
 
-    In waves the other one gives way at once, but where all kernels yield at their ends.
+    In waves the other one gives way at once with `yields=waves`, and at its end with `yields=kernels`.
     """
-    below = Tenancy(MPS, (Tenant(), Tenant(priority=1)))
+    below = Tenancy(MPS, (Tenant(), Tenant(priority=1)), yields="waves")
     comes = kernels(500, at=1000)
     assert tenants(below, comes, kernels(2000, launch="grid=108 resident=1")) == [[(1000, 2500)], [(0, 2000)]]
     assert tenants(below, comes, kernels(2000, launch="grid=54 resident=1")) == [[(1000, 2000)], [(0, 2000)]]
@@ -166,11 +169,61 @@ def test_kernels_that_give_way_at_their_ends_come_in_order_of_arrival() -> None:
     assert tenants(three, kernels(2000), comes, kernels(300, at=1500)) == [[(0, 2000)], [(1000, 2500)], [(1500, 2800)]]
 
 
+def test_a_kernel_in_waves_gives_way_when_its_last_blocks_have_begun() -> None:
+    """2000 in two waves: the last blocks begin after a wave and a half of work, at 1500, and those that run are half done.
+
+    300 come at 1000, have half from then on and end at 2100, with 200 of the first left.  In three waves of 2400 it is 2000;
+    with one wave the end; without a launch 208 / 108 waves, 1481.  A client below normal does not give way earlier.
+    """
+    comes, two, three = kernels(300, at=1000), "grid=216 resident=1", "grid=324 resident=1"
+    both = [[(1000, 2100)], [(0, 2300)]]
+    assert tenants(mps(), comes, kernels(2000, launch=two)) == both
+    assert tenants(Tenancy(MPS, (Tenant(), Tenant(priority=1))), comes, kernels(2000, launch=two)) == both
+    assert tenants(mps(), comes, kernels(2400, launch=three)) == [[(1000, 2600)], [(0, 2700)]]
+    assert tenants(mps(), comes, kernels(2000, launch="grid=108 resident=1")) == [[(1000, 2300)], [(0, 2000)]]
+    assert tenants(mps(), comes, kernels(2000)) == [[(1000, 2081)], [(0, 2300)]]
+
+
+def test_programs_whose_blocks_have_all_begun_share_with_the_first_in_line() -> None:
+    """Two waves each: the second's last blocks have begun after 225 at half the speed, at 1950; then all three have a third.
+
+    275, 75 and 300 are left: the second ends at 2175, the first and the third have half, until 2575 and 2600.
+    """
+    two = "grid=216 resident=1"
+    second, third = kernels(300, at=1000, launch=two), kernels(300, at=1200, launch=two)
+    found = tenants(mps(3), kernels(2000, launch=two), second, third)
+    assert found == [[(0, 2575)], [(1000, 2175)], [(1200, 2600)]]
+
+
+@pytest.mark.parametrize("yields", ["kernels", "blocks"])
+def test_what_floats_leave_of_a_full_gpu_is_nothing(yields: str) -> None:
+    """1, 96 and 11 of 108 are all, but 1 - 1/108 - 96/108 - 11/108 is 1.4e-17: the fourth does not run for ages at that."""
+    assert 1.0 - 1 / 108 - 96 / 108 - 11 / 108 > 0.0
+    each = [kernels(2000 - at, launch=f"grid={many} resident=1", at=at) for many, at in ((1, 0), (96, 100), (11, 200))]
+    assert tenants(mps(4, yields), *each, kernels(500, at=300))[3] == [(300, 2500)]
+
+
+@pytest.mark.parametrize("yields", ["waves", "kernels", "blocks"])
+def test_a_level_at_which_a_program_has_all_it_wants_is_found(yields: str) -> None:
+    """20 and 44 of 108 leave 44 for the one that wants 93: 473 of its 1000 in 1000, the rest alone.  By floats the level at
+    which 44 is enough is below and above 44 / 108 in turn."""
+    each = [kernels(1000, launch=f"grid={many} resident=1") for many in (44, 20, 93)]
+    assert tenants(mps(3, yields), *each) == [[(0, 1000)], [(0, 1000)], [(0, 1527)]]
+
+
 def test_stream_priorities_go_across_clients() -> None:
-    """A kernel of a better stream takes the multiprocessors of the other client's when it comes, and gives them back."""
-    better = kernels(500, at=1000)
+    """A kernel of a better stream takes all at once with `yields=waves`; else it goes before the other client's that waits.
+
+    From 1500 on it has half beside the last blocks of 2000.  Its own have begun after 300 of 400, at 2100; then the one of 900
+    has a third beside 100 and 200 that are left, and half from 2400 to 2600.
+    """
+    better, two = kernels(500, at=1000), "grid=216 resident=1"
     better._builder.meta["stream_priority"] = {"0": -1}
-    assert tenants(mps(), better, kernels(2500)) == [[(1000, 1500)], [(0, 3000)]]
+    assert tenants(mps(yields="waves"), better, kernels(2500)) == [[(1000, 1500)], [(0, 3000)]]
+    first = kernels(400, at=1000, launch=two)
+    first._builder.meta["stream_priority"] = {"0": -1}
+    found = tenants(mps(3), first, kernels(2000, launch=two), kernels(500, at=900))
+    assert found == [[(1000, 2400)], [(0, 2600)], [(900, 2900)]]
 
 
 def memory_bound(ns: int, need: float) -> Steps:
@@ -203,8 +256,8 @@ def test_programs_that_together_do_not_fill_the_gpu_run_side_by_side() -> None:
 def test_what_the_driver_does_not_offer_is_refused() -> None:
     with pytest.raises(GpusimError, match="49 programs are more than the 48 clients of an MPS server"):
         mps(49)
-    with pytest.raises(GpusimError, match="yields is 'blocks'"):
-        Tenancy(MPS, (Tenant(),), yields="blocks")
+    with pytest.raises(GpusimError, match="yields is 'warps'"):
+        Tenancy(MPS, (Tenant(),), yields="warps")
     with pytest.raises(GpusimError, match="tenant 0 has a time slice of 0 ns"):
         Tenancy(SLICES, (Tenant(slice=0),))
     with pytest.raises(GpusimError, match="'slices' is no way to share a GPU"):

@@ -19,7 +19,7 @@ from gpusim.engine.run.simulate import simulate
 from gpusim.machine.catalogue import load
 from gpusim.machine.kernels.durations import durations
 from gpusim.machine.profile import changed
-from gpusim.programs.managed.steps import Access, Array, HostTouch, Kernel, Prefetch, Start, Wait
+from gpusim.programs.managed.steps import Access, Advise, Array, Discard, Free, HostTouch, Kernel, Prefetch, Start, Wait
 from gpusim.results.result import Result
 from gpusim.trace.answers import answers
 from gpusim.trace.build import TraceBuilder
@@ -57,6 +57,27 @@ def test_kernels_of_two_gpus_go_side_by_side_and_wait_where_they_are_told() -> N
     both = [kernel(64), kernel(64, "b", gpu=2)]
     assert run(Prefetch("b", 2), Start(), *both, gpus=2).ns == MS
     assert run(Prefetch("b", 2), Start(), both[0], Wait(), both[1], gpus=2).ns == 2 * MS
+
+
+@pytest.mark.parametrize(
+    ("step", "ns"),
+    [(Advise("b", "read_mostly"), 2), (Advise("b", "read_mostly", after=()), 1), (Advise("b", "read_mostly", after=(1,)), 1),
+     (Discard("b"), 2), (Discard("b", after=()), 1), (Free("b"), 2)],
+)  # fmt: skip
+def test_hints_and_frees_wait_for_the_kernels_that_they_name(step: Any, ns: int) -> None:
+    """Between two kernels that use half of the GPU each, on two streams; a discard takes the driver 100 ns a block."""
+    ran = run(kernel(32), step, kernel(32, stream=1))
+    late = 800 if isinstance(step, Discard) else 0
+    assert ran.ns == ns * MS + late
+    assert [one.ns for one in ran.steps] == [MS, late, MS]
+
+
+def test_a_hint_beside_a_kernel_counts_from_then_on() -> None:
+    """What the first kernel has to fetch the second, behind the hint, reads where it is."""
+    first, second = kernel(32), replace(kernel(32, "b", stream=1), accesses=[Access("b", tx=1, bx=256, elements=1024)])
+    hint = Advise("b", "accessed_by", after=())
+    ran = run(HostTouch("b"), Start(), first, hint, second)
+    assert ran.ns == MS and int(ran.counts["faults"][1]) == 0 and int(ran.counts["remote_bytes"][1]) > 0
 
 
 def faulting(stream: int = 1, gpu: int = 1) -> UvmResult:

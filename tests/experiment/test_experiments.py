@@ -286,7 +286,7 @@ def oversubscription(rs: tuple[Result, ...]) -> None:
         assert [m["h2d_bytes"] for m in column] == sorted((m["h2d_bytes"] for m in column), reverse=True)
     for trace in {r.spec["trace"] for r in rs}:
         fifth = {p: found[trace, p, sizes[0]].metrics["slowdown"] for p in ("a100-pcie-80gb", "gh200-96gb")}
-        assert fifth["a100-pcie-80gb"] > 4.9 and fifth["gh200-96gb"] < 2.5
+        assert fifth["a100-pcie-80gb"] > 4.7 and fifth["gh200-96gb"] < 2.5
 
 
 def ssd(rs: tuple[Result, ...]) -> None:
@@ -319,8 +319,8 @@ def sharing(rs: tuple[Result, ...]) -> None:
     slice is as fast beside a neighbour as alone, and three of eight memory slices leave none; so is a client of MPS with
     multiprocessors of its own.
 
-    The claim of 40 %: MIG does 20 to 50 % more work than time slices, 5 to 15 % more than MPS with even shares, and 15 to 45 %
-    more where kernels come in order of arrival.
+    The claim of 40 %: MIG does 20 to 50 % more work than time slices, 10 to 30 % more than MPS, that lies between its bounds: 5
+    to 15 % where kernels in waves share evenly, and 15 to 45 % where they come in order of arrival.
     """
     found = by(rs, "profile", "tenancy")
     for profile in {r.spec["profile"] for r in rs}:
@@ -328,20 +328,24 @@ def sharing(rs: tuple[Result, ...]) -> None:
         alone, turns, mps = of["exclusive"], of["time_slices"], of["mps"]
         assert alone["sharing_slowdown"] == pytest.approx(1) and alone["fairness"] == pytest.approx(1, abs=1e-3)
         assert turns["fairness"] > 0.99 and 1.6 < turns["sharing_slowdown"] < 2.4
-        assert turns["switch_ns"] / turns["makespan_ns"] == pytest.approx(0.13, abs=0.01)
+        assert turns["switch_ns"] / turns["makespan_ns"] == pytest.approx(0.115, abs=0.02)
         assert 1 / turns["sharing_slowdown"] + 1 / turns["others_slowdown"] == pytest.approx(turns["work_per_gpu"])
         uneven = of["time_slices(others_slice=200 us)"]
         assert uneven["sharing_slowdown"] < turns["sharing_slowdown"] and uneven["others_slowdown"] > turns["others_slowdown"]
         for tenancy, metrics in of.items():
-            free = tenancy.startswith(("mig", "exclusive")) or tenancy == "mps(others_priority=1)"
+            free = tenancy.startswith(("mig", "exclusive"))
             assert (metrics["neighbour_cost"] == pytest.approx(1, rel=1e-3)) == free, tenancy
         assert 1 < of["mps(cap=40, others_cap=60)"]["neighbour_cost"] < 1.3, "only the memory's bandwidth is shared"
         mig = of["mig(others_slice=4g.40gb, slice=3g.40gb)"]
         assert 1.2 < mig["work_per_gpu"] / turns["work_per_gpu"] < 1.5
-        assert 1.05 < mig["work_per_gpu"] / mps["work_per_gpu"] < 1.15
-        in_order = of["mps(yields=kernels)"]
+        assert 1.1 < mig["work_per_gpu"] / mps["work_per_gpu"] < 1.3
+        in_order, evenly = of["mps(yields=kernels)"], of["mps(yields=waves)"]
+        assert 1.05 < mig["work_per_gpu"] / evenly["work_per_gpu"] < 1.15
         assert 1.15 < mig["work_per_gpu"] / in_order["work_per_gpu"] < 1.45
-        assert in_order["sharing_slowdown"] > 3 * mps["sharing_slowdown"] and in_order["others_slowdown"] < 1.06
+        assert in_order["sharing_slowdown"] > 3 * evenly["sharing_slowdown"] and in_order["others_slowdown"] < 1.06
+        for slower, faster in ((in_order, mps), (mps, evenly)):
+            assert slower["sharing_slowdown"] > 1.5 * faster["sharing_slowdown"]
+            assert slower["others_slowdown"] < faster["others_slowdown"]
         assert of["mig(others_slice=4g.40gb, slice=1g.10gb)"]["unusable_bytes"] > 30 * 2**30 > mig["unusable_bytes"]
 
 

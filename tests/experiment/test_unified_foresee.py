@@ -110,3 +110,17 @@ def test_axes_that_contradict_each_other_are_told(experiment: Path, sets: list[s
         load.experiment(str(experiment), sets)
     assert sentence in str(caught.value)
     load.experiment(str(experiment), [*sets[:-1]])
+
+
+def test_a_page_policy_of_ones_own_is_known_where_unified_memory_names_it(experiment: Path) -> None:
+    """Wherever the file says `use`, and refused where it has no meaning for pages."""
+    (experiment.parent / "mine.py").write_text(
+        "from gpusim import policy\n\n@policy.prefetch\nclass learns:\n"
+        "    def launched(self, view, kernel):\n        return []\n"
+        "\n@policy.prefetch\nclass moves:\n    def propose(S, k, start, unit, where, out):\n        return 0\n"
+    )
+    for ways in ("unified: driver(prefetch=learns)\nuse: [mine.py]\n", "use: [mine.py]\nunified: driver(prefetch=learns)\n"):
+        experiment.write_text(YAML.replace("unified: driver\n", ways))
+        assert str(load.experiment(str(experiment)).experiment.unified[0].params) == "(('prefetch', 'learns'),)"
+    experiment.write_text(YAML.replace("driver\n", "driver(prefetch=moves)\nuse: [mine.py]\n"))
+    assert "prefetch policy 'moves' brings tensors before kernels" in refused(experiment)

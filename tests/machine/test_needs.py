@@ -9,7 +9,7 @@ import pytest
 
 from gpusim.machine import catalogue
 from gpusim.machine.kernels.measured import measured_gpu
-from gpusim.machine.kernels.needs import kernel_needs
+from gpusim.machine.kernels.needs import ALL, kernel_needs
 from gpusim.machine.occupancy import resident_blocks
 from gpusim.machine.profile import Collective
 from gpusim.machine.quantity import Count
@@ -48,11 +48,19 @@ def program() -> Trace:
 
 def test_a_kernel_can_use_what_holds_its_blocks() -> None:
     trace = program()
-    sms, whole = kernel_needs(trace, trace.duration, A100).sms.tolist()
+    sms, whole, _ = kernel_needs(trace, trace.duration, A100).sms.tolist()
     assert sms == [SMS, 54, SMS, SMS, SMS, 0, 0]
     assert whole == [0, 1, 1, 0, 0, 0, 1]
     assert kernel_needs(trace, trace.duration, A100, percentage=50).processors == 54
     assert kernel_needs(trace, trace.duration, A100, percentage=51).processors == 56, "rounded up"
+
+
+def test_the_last_blocks_have_begun_when_half_a_wave_is_left() -> None:
+    """One wave: never before the end, none is left to begin.  217 / 216 of a wave: 108 / 217 left; 208 multiprocessors' blocks
+    where no launch is known; under a cap of half of the multiprocessors twice as many waves."""
+    trace = program()
+    assert kernel_needs(trace, trace.duration, A100).sms[2].tolist() == [740_385, ALL, ALL, 502_304, 740_385, 0, ALL]
+    assert kernel_needs(trace, trace.duration, A100, percentage=50).sms[2, [0, 3]].tolist() == [870_192, 751_152]
 
 
 def test_a_kernel_bound_by_memory_needs_a_part_of_the_multiprocessors() -> None:
@@ -68,8 +76,8 @@ def test_a_collective_takes_its_channels_as_far_as_it_may() -> None:
     trace, link = program(), A100.link
     channels = Count(value=24, basis="published", source="")
     sxm = replace(A100, collective=Collective(rate=link.h2d, latency=link.latency_queued, channels=channels))
-    assert kernel_needs(trace, trace.duration, sxm).sms[:, -1].tolist() == [24, 1]
-    assert kernel_needs(trace, trace.duration, sxm, percentage=10).sms[:, -1].tolist() == [11, 1]
+    assert kernel_needs(trace, trace.duration, sxm).sms[:, -1].tolist() == [24, 1, ALL]
+    assert kernel_needs(trace, trace.duration, sxm, percentage=10).sms[:, -1].tolist() == [11, 1, ALL]
 
 
 def test_the_need_of_memory_is_bytes_past_the_cache_over_time() -> None:

@@ -60,7 +60,8 @@ def test_other_words_of_tenancy_are_refused(value: str, said: str) -> None:
     [
         ("mps(yields=kernels)", "with mps(yields=kernels) a short kernel waits for all of a long one that came before"),
         ("mps", "with mps a program of short kernels beside long ones that fill the GPU"),
-        ("mps(others_priority=1)", "with mps(others_priority=1) the program that goes first is"),
+        ("mps(yields=waves)", "with mps(yields=waves) a program of short kernels beside long ones that fill the GPU is too"),
+        ("mps(others_priority=1, yields=waves)", "with mps(others_priority=1, yields=waves) the program that goes first is"),
         ("mps(cap=40, others_cap=60, caps=first)", "with mps(cap=40, others_cap=60, caps=first) all caps begin"),
         ("mps(cap=40, others_cap=60)", ""), ("time_slices", ""),
     ],

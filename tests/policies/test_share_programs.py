@@ -97,7 +97,7 @@ def test_shares_keep_their_bounds(scheduler: str) -> None:
 
 
 def test_without_the_extra_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ecos", None)
+    monkeypatch.setitem(sys.modules, "_ecos", None)
     view = ShareView(0.0, [0], V100, jobs(9), [0.0], [{"v100": 1.0}], JobRates())
     with pytest.raises(GpusimError, match=r"solves a program over shares, which needs ECOS \(pip install 'gpusim\[lp\]'\)"):
         get("jobs", "max_min_fairness").scheduler().shares(view)

@@ -81,6 +81,18 @@ steps:
     assert [s.where.rpartition(":")[2] for s in p.steps] == ["4", "4", "5", "6", "9", "9", "10", "11", "11"]
 
 
+def test_what_the_program_waits_for_before_a_step_of_the_host(tmp_path: Path) -> None:
+    """One step about several arrays waits once."""
+    p = program(tmp_path, """
+arrays: {a: 1 MiB, b: 1 MiB}
+steps:
+  - {advise: [a, b], hint: read_mostly, after: 1}
+  - {advise: b, hint: read_mostly}
+  - {discard: [a, b], after: none}
+""")  # fmt: skip
+    assert [step.after for step in p.steps if isinstance(step, Advise | Discard)] == [(1,), (), None, (), ()]
+
+
 def test_streaming_covers_an_array_once_with_any_number_of_threads(tmp_path: Path) -> None:
     everything = once(*range(1000))
     for rest in ("block: 64", "threads: 128, block: 64", "grid: 3, block: 32", "threads: 100, block: 100"):

@@ -34,6 +34,7 @@ def ran(tenancy: Tenancy) -> Together:
 WAYS = (slices(switch=Switch(100.0, 108, bandwidth=108.0)), Tenancy(MPS, (Tenant(), Tenant())),
         Tenancy(MPS, (Tenant(), Tenant(priority=1))),
         Tenancy(MPS, (Tenant(priority=1), Tenant()), yields="kernels"), Tenancy(MPS, (Tenant(),) * 2, yields="kernels"),
+        Tenancy(MPS, (Tenant(),) * 2, yields="waves"), Tenancy(MPS, (Tenant(), Tenant(priority=1)), yields="waves"),
         Tenancy(MPS, (Tenant(),) * 2, apart=True))  # fmt: skip
 
 
@@ -86,7 +87,7 @@ def test_random_programs_on_one_gpu_are_right(way: str) -> None:
         traces = random_programs(rng)
         tenancy = Tenancy(
             way, tuple(Tenant(int(rng.integers(5_000, 200_000)), priority=int(rng.integers(2))) for _ in traces),
-            Switch(float(rng.integers(0, 3000)), int(rng.integers(0, 100_000)), 1555.0), YIELDS[seed % 2],
+            Switch(float(rng.integers(0, 3000)), int(rng.integers(0, 100_000)), 1555.0), YIELDS[seed % 3],
         )  # fmt: skip
         caps = [100 if way == SLICES else int(rng.integers(10, 101)) for _ in traces]
         runs = [

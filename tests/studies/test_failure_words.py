@@ -172,6 +172,7 @@ def test_a_host_that_leaks_ends_the_program_again_and_again() -> None:
         ({"least": 9}, "cannot go on with 9"),
         ({"unit": 0}, "needs work to do"),
         ({"spare": 9}, "none is left beside 9 spare ones"),
+        ({"machine": "16 x h100-sxm-80gb"}, "one host of 16 GPUs, which fail together, and boards have 8 .write 2 x hgx-h100"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_sentence(words: dict[str, object], said: str) -> None:

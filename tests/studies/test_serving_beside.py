@@ -24,14 +24,14 @@ CPU = 264_000 + 14_000  # ns of a vLLM step and of its request, for which a step
 
 @pytest.mark.hand_worked
 def test_two_steps_of_two_models_by_hand() -> None:
-    """One prompt and one token each, at once: slices of 1,024 us, between them a switch and the state of 132 processors."""
+    """One prompt and one token each, at once: slices of 2,048 us, between them a switch and the state of 132 processors."""
     one = "drawn(prompt=1000, output=1, requests=1, spread=0)"
     words = {"memory": 0.6, "beside": f"llama-1b(memory=0.3, requests={one})"}
     service = prepare(ServiceSpec(model="llama-8b", machine="h100-sxm-80gb", **words))
     assert service.beside is not None
     long, short = (of.times.of([0], [1000]).ns + CPU for of in (service, service.beside[0]))  # type: ignore[union-attr]
     shared = shared_by("time_slices", [catalogue.load("h100-sxm-80gb")])
-    fixed, state, turn = shared.tenancy.switch.fixed, shared.state[0], 1_024_000
+    fixed, state, turn = shared.tenancy.switch.fixed, shared.state[0], 2_048_000
     assert turn < short < 8 * turn and long > 9 * turn
     left, right, now = long, short, 0  # the first model's turn, the second's, by turns
     ends = [NEVER, NEVER]
@@ -114,7 +114,7 @@ def test_words() -> None:
         ({"beside": "llama-9(memory=0.3, requests=drawn)"}, "llama-9"),
         ({"beside": OTHER, "tenancy": "mig(slice=3g.40gb)"}, "do not share GPUs by 'mig'"),
         ({"beside": OTHER, "tenancy": "mps(cap=40)"}, "a step fills all multiprocessors"),
-        ({"beside": OTHER, "tenancy": "time_slices(slice=0 ms)"}, "a time slice of 0 ns"),
+        ({"beside": OTHER, "tenancy": "time_slices(slice=0 ms)"}, "a time slice of 0 ms"),
         ({"beside": OTHER, "offload": "stream(layers=4)"}, "are not modelled together"),
         ({"beside": OTHER, "at_once": 3, "rate": 0.0}, "clients that wait for their answers and a service beside"),
         ({"beside": OTHER, "log": True}, "a log and a service beside another"),

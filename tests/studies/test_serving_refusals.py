@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gpusim.base.errors import GpusimError
+from gpusim.studies.serving.answer import ServingAnswer
 from gpusim.studies.serving.setup import ServiceSpec, prepare
 
 WORDS: dict[str, Any] = {"model": "llama-8b", "machine": "h100-sxm-80gb"}
@@ -29,3 +30,12 @@ WORDS: dict[str, Any] = {"model": "llama-8b", "machine": "h100-sxm-80gb"}
 def test_a_service_that_cannot_be_is_refused(words: dict[str, Any], said: str) -> None:
     with pytest.raises(GpusimError, match=said):
         prepare(ServiceSpec(**{**WORDS, **words}))
+
+
+@pytest.mark.parametrize(
+    ("machine", "said"), [("t4", "t4 has no products in fp8: those with weights in fp8 are computed in fp16."), ("l4", "")]
+)
+def test_weights_in_a_type_that_a_gpu_cannot_multiply_are_told_of(machine: str, said: str) -> None:
+    service: Any = prepare(ServiceSpec(model="llama-1b", machine=machine, weights="fp8"))
+    nothing: Any = None
+    assert ServingAnswer(service, nothing, nothing, {}, (1.0, 1.0), ()).emulated() == said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +13,28 @@ from numba.extending import intrinsic
 _interpreted: dict[int, Callable[..., Any]] = {}
 
 
+class Callback:
+    """A Python function that compiled code calls like one of its own, for as long as this object lives.
+
+    It takes `arguments` whole numbers and answers a float, and must not raise: nothing would come of it.
+    """
+
+    def __init__(self, function: Callable[..., float], arguments: int) -> None:
+        self.function = function
+        self._held = ctypes.CFUNCTYPE(ctypes.c_double, *[ctypes.c_int64] * arguments)(function)
+
+    @property
+    def address(self) -> tuple[int, int]:
+        """As `address` has it of compiled functions: there is no code but that which C calls."""
+        if config.DISABLE_JIT:
+            return address(self.function, None)
+        return ctypes.cast(self._held, ctypes.c_void_p).value or 0, 0
+
+
 def address(function: Any, signature: Any) -> tuple[int, int]:
     """Where the compiled `function` begins, as the pair which `function_at(signature)` makes a function again."""
+    if isinstance(function, Callback):
+        return function.address
     if config.DISABLE_JIT:
         _interpreted[id(function)] = function
         return id(function), 0

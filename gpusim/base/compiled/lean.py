@@ -7,13 +7,15 @@ passes of their own are a documented extension of numba ("Customizing the compil
 
 from __future__ import annotations
 
+import gc
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import CodeType
 from typing import Any
 
-from numba.core import typed_passes, untyped_passes
+from numba.core import errors, event, typed_passes, untyped_passes
 from numba.core.compiler import Compiler, Flags
 from numba.core.compiler_machinery import PassManager
 from numba.core.itanium_mangler import mangle
@@ -32,6 +34,10 @@ _LITERAL = frozenset({"literally", "literal_unroll"})
 _typed: dict[Any, Any] = {}  # signatures of operators, by the types of what they are called with
 _calls: Any = BaseFunction  # of operators and of numba's own functions
 _get_call_type = _calls.get_call_type
+_events: Any = event
+_errors: Any = errors
+_start, _end = _events.start_event, _events.end_event
+_LOCK = "numba:llvm_lock"  # the event of each call of LLVM
 
 
 class KernelCompiler(Compiler):  # type: ignore[misc]
@@ -53,7 +59,7 @@ class EntryCompiler(Compiler):  # type: ignore[misc]
         super().__init__(typing, target, library, args, returns, CompileOptions(flags), locals_)
 
     def compile_extra(self, func: Any) -> Any:
-        with remembering():
+        with remembering(), untold():
             return super().compile_extra(func)
 
 
@@ -82,8 +88,13 @@ class CompileOptions(Flags):  # type: ignore[misc]
 
 def short_name(name: str, types: Any, *, abi_tags: Any = (), uid: Any = None) -> str:
     """The symbol of a kernel, with a digest of the types of its arguments: those of tables are thousands of letters."""
-    spelled = hashlib.sha256(repr((types, abi_tags)).encode()).hexdigest()[:16]
+    spelled = hashlib.sha256(repr(([_spelled(each) for each in types], abi_tags)).encode()).hexdigest()[:16]
     return str(mangle(name, (), abi_tags=(spelled,), uid=uid))
+
+
+@cache
+def _spelled(kind: Any) -> str:
+    return hashlib.sha256(repr(kind).encode()).hexdigest()
 
 
 @contextmanager
@@ -108,6 +119,42 @@ def _remembered(self: Any, context: Any, args: Any, kws: Any) -> Any:
     if not kws and self._impl_keys.get(found.args) == self.typing_key:
         _typed[key] = found
     return found
+
+
+@contextmanager
+def untold() -> Iterator[None]:
+    """Within, numba does not time each call of LLVM once for every function that is being compiled around it, errors that lead
+    to its next candidate have no colours, and garbage is seldom looked for: what numba knows of a function stays."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(max(thresholds[0], 500_000) if thresholds[0] else 0, *thresholds[1:])
+    before = _events.install_timer, _events.start_event, _events.end_event, _errors.termcolor
+    _events.install_timer, _errors.termcolor = _untimed, _Plain
+    _events.start_event, _events.end_event = _unless_lock(_start), _unless_lock(_end)
+    try:
+        yield
+    finally:
+        _events.install_timer, _events.start_event, _events.end_event, _errors.termcolor = before
+        gc.set_threshold(*thresholds)
+
+
+@contextmanager
+def _untimed(kind: str, callback: Any) -> Iterator[None]:
+    yield
+
+
+def _unless_lock(tell: Callable[..., None]) -> Callable[..., None]:
+    def told(kind: str, *said: Any, **more: Any) -> None:
+        if kind != _LOCK:
+            tell(kind, *said, **more)
+
+    return told
+
+
+class _Plain:
+    """Text as it is, in place of numba's colours for messages, names of files, and so on."""
+
+    def __getattr__(self, part: str) -> Callable[[str], str]:
+        return str
 
 
 def _nothing() -> None:

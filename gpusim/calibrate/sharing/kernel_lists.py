@@ -18,18 +18,19 @@ from statistics import median
 import numpy as np
 
 from gpusim.base.yaml.values import policy
+from gpusim.calibrate.sharing.pairs import by_rule
 from gpusim.calibrate.sharing.runs import together
 from gpusim.engine.run.simulate import Prepared, prepared
 from gpusim.machine import catalogue
 from gpusim.machine.profile import changed
-from gpusim.machine.tenancy import way
+from gpusim.machine.tenancy import MPS, YIELDS, way
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import I64
 
 DATA = Path(__file__).parents[1] / "data"
 KERNELS_FILE, PAIRS_FILE = DATA / "sharing_kernels.csv.gz", DATA / "sharing_lists_published.csv"
 GPU = "v100-sxm2-16gb"
-WAYS = ("mps", "mps(yields=kernels)")
+WAYS = tuple(by_rule(MPS, rule) for rule in YIELDS)
 _PASSES = 4  # of the program with the longer ones
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,7 @@ from gpusim.calibrate.sharing.runs import together
 from gpusim.engine.run.simulate import Prepared, prepared
 from gpusim.machine import catalogue
 from gpusim.machine.profile import changed
-from gpusim.machine.tenancy import way
+from gpusim.machine.tenancy import BLOCKS, MPS, way
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import SYNC, Trace
 
@@ -65,11 +65,18 @@ def published(file: Path = FILE) -> list[Pair]:
         ]  # fmt: skip
 
 
-def predictions(pairs: Sequence[Pair]) -> list[float]:
+def by_rule(tenancy: str, yields: str) -> str:
+    """The same way, under MPS by another rule of when kernels in waves give way."""
+    if not tenancy.startswith(MPS):
+        return tenancy
+    return f"{tenancy.removesuffix(')')}{', ' if '(' in tenancy else '('}yields={yields})"
+
+
+def predictions(pairs: Sequence[Pair], yields: str = BLOCKS) -> list[float]:
     """Of each the same time by the engine, ms."""
     known: dict[tuple[object, ...], tuple[list[float], float]] = {}
     found = []
-    for pair in pairs:
+    for pair in (replace(pair, tenancy=by_rule(pair.tenancy, yields)) for pair in pairs):
         key = pair.source, pair.tenancy, pair.program, pair.beside, pair.processes
         if key not in known:
             known[key] = _PREDICTED[pair.source](pair)

@@ -22,7 +22,8 @@ from gpusim.machine.suspending import GIB, Process, SleepCosts, checkpoint, slee
 from gpusim.programs.zoo.served import served, weight_tensors
 
 FILE = Path(__file__).parents[1] / "data" / "suspend_published.csv"
-ADAPTERS, PIN = "LoRA", 119e6  # in the names of systems; allocation.host_alloc_per_gib of the profiles
+ADAPTERS = "LoRA"  # in the names of systems
+PIN = 384e6  # ns a GiB in buffers of 64 MiB: median of five on an H100, data/h100_sxm/suspend.csv (alloc of the sleeps)
 SHARE = 0.9  # of the GPU's memory, as vLLM takes it where a row does not say
 
 
@@ -79,7 +80,7 @@ def fitted(known: Sequence[SuspendRow]) -> SleepCosts:
 
     Mapping and loading follow from a system's smallest model, of which least is copied; loading from what its wakes from
     level 2 take longer than those from level 1.  Wakes with adapters load these too and say nothing of mapping.  What no row
-    tells is the profiles' (pin) or nothing.
+    tells is what an H100 took (pin) or nothing.
     """
     costs = SleepCosts(pin=PIN, map=0.0, release=0.0, load=0.0)
     small = [row for row in known if row.process.weights == min(r.process.weights for r in known if r.system == row.system)]

@@ -257,7 +257,7 @@ def _compile(waiting: list[Task]) -> None:
                 for policy in (getattr(task.spec, kind),)
             )  # fmt: skip
     if len(explicit) < len(waiting) and warm.is_cold(warm.UNIFIED):
-        with said("the model of unified memory, once; this takes about 40 seconds"):
+        with said("the model of unified memory, once; this takes about 30 seconds"):
             warm.compile_unified()
 
 

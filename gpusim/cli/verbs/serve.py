@@ -185,6 +185,7 @@ def _sentence(found: ServingAnswer, numbers: dict[str, float]) -> str:
     if found.service.spec.step_times:
         return " ".join([*said, f"Step times are those of {found.service.spec.step_times}."])
     low, high = found.spread
+    said += [emulated] if (emulated := found.emulated()) else []
     said.append(f"Step times are modelled: {low:.2f} to {high:.2f} of what they say, four times out of five.")
     return " ".join(said)
 

@@ -179,15 +179,18 @@ def take_ended(isl: Island) -> Any:
     The loop reschedules, unless another flow ends at the same instant: then the tick stays for it.
     """
     fluid = isl.fluid[0]
-    advance(isl, fluid.first)
+    step = fluid.first - fluid.time
     ended, others, least = -1, 0, math.inf
     for f in range(fluid.flows):
         x = isl.flow[f]
+        if step > 0.0:
+            x.remaining = max(0.0, x.remaining - x.rate * step)
         left = x.remaining / x.rate
         if left <= SAME_INSTANT:
             others += 1
         if left < least:
             ended, least = f, left
+    fluid.time = max(fluid.time, fluid.first)
     process, activity, way, kept = isl.flow[ended].process, isl.flow[ended].activity, isl.flow[ended].way, isl.flow[ended].kept
     remove(isl, ended)
     if kept:

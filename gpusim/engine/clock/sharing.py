@@ -9,6 +9,7 @@ none.  Its event stays where it is, and says nothing when it comes: the flow doe
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import links
@@ -207,8 +208,13 @@ def tighten(isl: Island) -> None:
 @kernel
 def note_end(isl: Island) -> None:
     """The tick that will see the next end of a flow."""
-    fluid = isl.fluid[0]
+    note(isl.fluid[0], links.first_end(isl))
+
+
+@kernel
+def note(fluid: Any, end: float) -> None:
+    """The next flow ends at this exact time, ns after the base; infinite: there is none."""
     fluid.tick = NEVER
     if fluid.flows > 0:
-        fluid.first = links.first_end(isl)
-        fluid.tick = fluid.base + max(math.ceil(fluid.first - links.SAME_INSTANT), 0)
+        fluid.first = end
+        fluid.tick = fluid.base + max(math.ceil(end - links.SAME_INSTANT), 0)

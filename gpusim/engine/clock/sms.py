@@ -46,6 +46,7 @@ def enter(isl: Island, prog: Instructions, row: int) -> None:
     c, a = isl.clock[0], isl.activities[row]
     queue, x = isl.queues[a.queue], isl.running[c.running - 1]
     x.priority, x.sms, x.whole = queue.priority, prog.sms[0, a.arg], prog.sms[1, a.arg]
+    x.begins, x.until = prog.duration[a.arg] * (prog.sms[2, a.arg] / 1e6), -1.0
     x.granted = x.sms
     has(isl, c.running - 1, x.granted)
     left, enough = isl.devices[0].sms - x.sms, 1
@@ -181,13 +182,13 @@ def take_part(isl: Island, part: float) -> None:
     Kernels that flow, and still have some, keep their rate until the caller says another.
     """
     c, t = isl.clock[0], isl.tenants[0]
-    crosses = part == 0.0 or t.part == 0.0  # only then may others start, or none
+    crosses = part == 0.0 or t.part == 0.0
     t.part = part
     for i in range(c.running):
         x = isl.running[i]
         if (crosses or x.work != FLOWS) and isl.activities[x.activity].kind == KERNEL:
             regrant(isl, i, x.granted)
-    if crosses:
+    if crosses and part > 0.0 and c.wanting:  # others may start
         c.unsettled = 1
 
 

@@ -6,8 +6,10 @@ import math
 
 from numba import types
 
-from gpusim.base.compiled import entry, kernel, outlined
+from gpusim.base.compiled import entry, kernel, outlined, tables_at
 from gpusim.engine.cluster.round_tables import ROUND_TABLES, RoundTables
+
+round_tables_at = tables_at(ROUND_TABLES)
 
 FIRST = 1e9  # times the share: the priority of what has had no time
 FAILURES = 5
@@ -276,9 +278,10 @@ def start(s: RoundTables, i: int) -> None:
     s.piece[h.piece].end = end
 
 
-@entry(types.void(ROUND_TABLES, types.int64[::1]))
-def begin_round(s: RoundTables, kinds: list[int]) -> None:
-    """Gives GPUs for a round, types of GPU in this order."""
+@entry(types.void(types.int64, types.int64[::1]))
+def begin_round(tables: int, kinds: list[int]) -> None:
+    """Gives GPUs for a round, types of GPU in this order; the tables are found by their address."""
+    s = round_tables_at(tables)
     c = s.course[0]
     prioritise(s)
     remember(s)
@@ -356,9 +359,10 @@ def count_one(s: RoundTables, i: int, since: float) -> None:
         leave(s, h.b, h.end)
 
 
-@entry(types.void(ROUND_TABLES, types.float64))
-def end_round(s: RoundTables, since: float) -> None:
+@entry(types.void(types.int64, types.float64))
+def end_round(tables: int, since: float) -> None:
     """Counts what the round has done, the latest first; jobs that have ended leave, and their rows with them."""
+    s = round_tables_at(tables)
     c = s.course[0]
     c.gone = 0
     for i in range(c.held):

@@ -22,7 +22,17 @@ from gpusim.engine.cluster.checked import checked_rates, checked_whole
 from gpusim.engine.cluster.one_round import begin_round, end_round
 from gpusim.engine.cluster.outcome import ClusterOutcome, PlacedJobs
 from gpusim.engine.cluster.together import TogetherTable
-from gpusim.policies.clusters import F64, ArrivingJob, ClusterSpec, JobRates, Shares, ShareView, Together
+from gpusim.policies.clusters import (
+    F64,
+    ArrivingJob,
+    ClusterSpec,
+    JobNumbers,
+    JobRates,
+    Shares,
+    ShareTable,
+    ShareView,
+    Together,
+)
 
 ROUND, RESET, IDLE = 360.0, 1920.0, 1000
 
@@ -56,6 +66,7 @@ class RoundRun:
         self.shuffles = bool(getattr(scheduler, "shuffles", False))
         self.shuffler = random.Random(seed + 5)
         self.rates_of, self.rates = rates, checked_rates(jobs, cluster, rates)
+        self.numbers = JobNumbers(self.jobs, self.rates, sorted(cluster.types))
         self.kinds, self.counts = cluster.types, [cluster.count(kind) for kind in cluster.types]
         self.table = TogetherTable(jobs, cluster, rates, length, bool(getattr(scheduler, "leftovers", True)))
         self.now = self.jobs[0].arrival if jobs else 0.0
@@ -102,7 +113,7 @@ class RoundRun:
             self.now = upcoming
 
     def _end_round(self) -> None:
-        direct(end_round)(self.table.tables, self.round_start)
+        direct(end_round)(self.table.address, self.round_start)
         if self.table.course["gone"]:
             self.table.rows_left()
 
@@ -131,8 +142,9 @@ class RoundRun:
         self.table.restart(self.now - self.last_reset)
         self.last_reset = self.now
         gpus = dict(sorted(zip(self.kinds, self.counts, strict=True)))
-        active = self.table.active()
-        view = ShareView(self.now, active, gpus, self.jobs, self.table.tables.job["steps"].tolist(), self.rates, self.rates_of)
+        active, steps = self.table.active(), self.table.tables.job["steps"]
+        view = ShareView(self.now, active, gpus, self.jobs, steps, self.rates, self.rates_of)
+        view.known = self.numbers
         self.table.share(*self._checked(self.scheduler.shares(view) if active else {}))
         self.table.course["changed"] = 0
         if active and (sizes := getattr(self.scheduler, "sizes", None)) is not None:
@@ -156,6 +168,8 @@ class RoundRun:
         if not isinstance(shares, Mapping):
             raise self.error(f"answers a {type(shares).__name__}, not shares of time by jobs")
         rows, kinds = self.table.rows(), set(self.kinds)
+        if isinstance(shares, ShareTable):
+            return [rows[row] for row in shares.rows], shares.parts[:, [shares.kinds.index(kind) for kind in self.kinds]]
         if strange := [row for row in shares if row not in rows]:
             raise self.error(f"answers shares of {strange[0]!r}, which is no job or pair that is there")
         if unknown := {kind: None for parts in shares.values() if parts.keys() != kinds for kind in parts if kind not in kinds}:
@@ -174,7 +188,7 @@ class RoundRun:
             self.shuffler.shuffle(order)
         self.table.room()
         self.table.course["now"] = self.now
-        direct(begin_round)(self.table.tables, np.array(order, np.int64))
+        direct(begin_round)(self.table.address, np.array(order, np.int64))
 
     def running(self) -> list[RunningRow]:
         """What runs in this round."""

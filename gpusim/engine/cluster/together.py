@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from gpusim.base.compiled import Placed
 from gpusim.base.tables import filled
-from gpusim.engine.cluster.round_tables import RoundTables
+from gpusim.engine.cluster.round_tables import ROUND_TABLES, RoundTables
 from gpusim.policies.clusters import F64, ArrivingJob, ClusterSpec, JobRates, Together
 
 ROWS, PIECES = 64, 1024  # at first
@@ -33,6 +34,7 @@ class TogetherTable:
             "M": most, "M + 1": most + 1, "E": max(len(elastic), 1), "P": PIECES + gpus,
         }  # fmt: skip
         self.tables: RoundTables = filled(RoundTables, lengths)
+        self._placed = Placed(self.tables, ROUND_TABLES)
         course, rows = self.course, self.tables.job
         course["length"], course["initial"], course["left"] = length, length / 2.0, len(jobs)
         course["leftovers"], course["changed"] = leftovers, 1
@@ -52,6 +54,13 @@ class TogetherTable:
         self.pool(frozenset())
         self._active: dict[int, None] = {}
         self._rows: dict[Together, int] = {}
+
+    @property
+    def address(self) -> int:
+        """Where compiled code finds the tables: to hand on each of them takes as long as a small round."""
+        if self._placed.tables is not self.tables:
+            self._placed = Placed(self.tables, ROUND_TABLES)
+        return self._placed.address
 
     @property
     def course(self) -> Any:

@@ -6,7 +6,7 @@ from numba import types
 
 from gpusim.base.compiled import entry, function_at, kernel, tables_at
 from gpusim.engine.clock import event_heap, links, sharing
-from gpusim.engine.fabric import lenders, memory, tenants
+from gpusim.engine.fabric import lenders, memory, pacing, tenants
 from gpusim.engine.fabric.rendezvous import begin, gather, next_to_begin
 from gpusim.engine.fabric.tables import DECIDE, FABRIC, MOVES, SHEDS, Fabric
 from gpusim.engine.host.island import earliest, end, island_at, policies_at, program_at
@@ -21,10 +21,13 @@ def reschedule(fabric: Fabric, many: Processes, now: int) -> None:
     """Share the links of all devices, and the memory of each, anew."""
     one, apart = island_at(many.rows[0].island), fabric.gpu[0].mode == APART
     fluid = one.fluid[0]
-    sharing.begin(one, now)
-    if apart or fabric.gpu[0].tight:
-        fabric.gpu[0].tight = 0
+    if apart:
+        sharing.begin(one, now)
         memory.loosen(many)
+    else:
+        pacing.pace(fabric, many, now)
+        if fluid.reshare == 0:
+            return
     while fluid.reshare:
         if fluid.flows > 0:
             links.share(one)
@@ -102,6 +105,7 @@ def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
     rows, coming, turn = many.rows, many.next, many.turn[0]
     one = island_at(rows[0].island)
     fluid, tenanted = one.fluid[0], fabric.gpu[0].mode != APART
+    together = False  # programs that act at one tick do so before what flows is shared anew
     for p in range(rows.size):  # what Python has done in between may be new to all of them
         coming[p] = NEVER if rows[p].ended else 0
     abandon(many, turn.now)
@@ -115,14 +119,14 @@ def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
             gather(fabric, many, turn.now)
         while fluid.calls:
             lenders.answer(many, turn.now)
+        at = earliest(coming)
         pending = fluid.reshare != 0
-        if pending and not tenanted:
+        if pending and not tenanted and (at > turn.now or not together):
             reschedule(fabric, many, turn.now)
             pending = False
         flows = next_to_begin(fabric)
         if not pending:
             flows = min(flows, fluid.tick)
-        at = earliest(coming)
         ahead = min(flows, at)
         if tenanted and ahead > turn.now:
             if tenants.is_due(fabric, turn.now):
@@ -141,7 +145,7 @@ def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
             turn.now = fabric.gpu[0].next
             continue
         if flows <= at:
-            turn.now = flows
+            turn.now, together = flows, False
             if not pending and fluid.tick == flows:
                 end_flow(fabric, many, flows)
             else:
@@ -150,19 +154,20 @@ def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
         first = 0
         while coming[first] != at:
             first += 1
-        others = min(earliest(coming[:first]), earliest(coming[first + 1 :]))
+        coming[first] = NEVER
+        others = earliest(coming)
+        coming[first] = at
         bound = max(min(others, flows, until, tenants.next_change(fabric, at)), at + 1)
         turn.process = first
         fabric.seats[first].seen = 0
-        if tenanted:
-            clock = island_at(rows[first].island).clock[0]
-            clock.now = max(clock.now, at)
+        clock = island_at(rows[first].island).clock[0]
+        clock.now = max(clock.now, at)
         reason = as_run(fabric.run[0, 0], fabric.run[0, 1])(processes_at(fabric.programs[first]), bound)
-        turn.now = max(turn.now, island_at(rows[first].island).clock[0].now)
+        turn.now, together = max(turn.now, clock.now), True
         if fabric.gpu[0].moving == SHEDS:
             fabric.gpu[0].changed = 1
         if reason == RESHARE:
-            coming[first] = coming[first] if tenanted else turn.now  # there it knows when it goes on
+            coming[first] = turn.now if fluid.calls else coming[first]
         elif reason == WAKES:
             coming[first] = turn.now
             wake(many, first, turn.now)

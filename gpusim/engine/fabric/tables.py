@@ -27,19 +27,22 @@ RENDEZVOUS = record(
 DECIDE = 100  # why `run_coupled` came back, beside those of `engine.state`: a policy is to say whose turn is next
 MOVES = -2    # the way of programs' memory that leaves or comes back as a whole
 RESTS, WANTS, ENDED = range(3)
+NEVER_KEEPS, ALWAYS, TO_LAST_BLOCKS = range(3)  # in the order of `machine.tenancy.YIELDS`
 NOTHING_MOVES, LEAVES, COMES, SHEDS = range(4)
 # A device that all programs have together, and what each has of it: see `fabric.tenants`.
 GPU = record(
     [("mode", i8),         # APART, BY_TURNS, AT_ONCE
      ("changed", i8),      # something has begun or ended to run there, or to want to
      ("tight", i8),        # the memory's bandwidth did not suffice for all when it was shared last
+     ("paced", i8),        # programs have other parts since then
      ("next", i8),         # ns: when a turn ends, or begins while it is `switching`; NEVER while no tenant has work
      ("turn", i8),         # place in `turns`, -1 before the first
      ("switching", i8),
      ("fixed", f8), ("of_a_processor", f8),  # ns that a switch costs, and for each multiprocessor whose state leaves or comes
      ("switches", i8), ("switched", i8),  # so far, and what they took, ns
      ("apart", i8),        # clients have multiprocessors of their own
-     ("keeps", i8),        # kernels give nothing back before their ends, those that run in waves neither
+     ("keeps", i8),        # until when kernels in waves give nothing back, and go in order: NEVER_KEEPS, ALWAYS: to their ends,
+                           # TO_LAST_BLOCKS: until these have begun
      ("asks", i8),         # a policy says whose turn is next: it is asked ...
      ("asking", i8),       # ... now
      ("ordered", i8),      # it has said so: 1 + the program
@@ -53,8 +56,11 @@ SEAT = record(
      ("cap", i8),          # multiprocessors that it may have, the first ones
      ("dense", f8),        # share of each that its kernels want
      ("rank", i8),         # of its best kernel
-    ("since", i8),        # ns: when its oldest kernel came, where they give nothing back before their ends; else 0
-    ("stale", i8),        # all three are to be found anew
+     ("since", i8),        # ns: when its oldest kernel came that has blocks to begin, where these come in order; else 0
+     ("own", i8), ("came", i8),  # both by its own kernels; NEVER: all blocks have begun, and share with the first in line
+     ("had", f8), ("at", i8),  # ns of its part of the time so far, and until when that is
+     ("gives", f8),        # what it will have had when the last blocks of the first of its kernels have begun
+     ("stale", i8),        # all of these are to be found anew
      ("seen", i8),         # it has done nothing since it was seen that
      ("flows", i8),        # ... all its kernels that run flow, and
      ("needs", f8),        # what those that do not take of the memory's bandwidth, bytes/ns

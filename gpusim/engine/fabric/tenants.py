@@ -5,14 +5,13 @@ All that happens at one tick has happened when this is asked.  See `machine.tena
 
 from __future__ import annotations
 
-from typing import Any
-
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import links, sharing, sms
 from gpusim.engine.fabric import limits, memory
+from gpusim.engine.fabric.dividing import divide, hand, look_at
 from gpusim.engine.fabric.tables import COMES, ENDED, LEAVES, MOVES, NOTHING_MOVES, SHEDS, WANTS, Fabric
 from gpusim.engine.host.island import island_at
-from gpusim.engine.state import BY_TURNS, FLOWS, NEVER, NO_WAY, WAITS, Island, Processes
+from gpusim.engine.state import BY_TURNS, NEVER, WAITS, Island, Processes
 from gpusim.trace.trace import COPY_IN, COPY_OUT, KERNEL
 
 
@@ -48,18 +47,6 @@ def arbitrate(fabric: Fabric, many: Processes, now: int) -> None:
         take_turns(fabric, many, now)
     else:
         divide(fabric, many, now)
-
-
-@outlined
-def hand(many: Processes, p: int, part: float, now: int) -> None:
-    """The p-th program has this part of the time of its multiprocessors from now on."""
-    isl = island_at(many.rows[p].island)
-    if isl.tenants[0].part != part:
-        isl.clock[0].now = max(isl.clock[0].now, now)
-        looks = part == 0.0 or isl.tenants[0].part == 0.0
-        sms.take_part(isl, part)
-        if looks:
-            many.next[p] = now
 
 
 @kernel
@@ -268,152 +255,24 @@ def processors(isl: Island) -> int:
 
 
 @kernel
-def divide(fabric: Fabric, many: Processes, now: int) -> None:
-    """MPS: each program's kernels lie evenly over the multiprocessors that its cap leaves it, the first ones."""
-    best, equal = NEVER, True
-    for p in range(many.rows.size):
-        seat = fabric.seats[p]
-        if many.rows[p].ended:
-            seat.dense, seat.held, seat.kept, seat.rank = 0.0, 0.0, 0.0, NEVER
-        elif seat.stale:
-            weigh(seat, island_at(many.rows[p].island), fabric.gpu[0].keeps, now)
-        if seat.dense > 0.0:
-            best = min(best, seat.rank)
-        equal = equal and (seat.cap == fabric.seats[0].cap)
-    before, level, paced, keeps = -1, 1.0, 0, fabric.gpu[0].keeps != 0
-    for p in range(many.rows.size):
-        seat = fabric.seats[p]
-        part = 1.0
-        if many.rows[p].ended:
-            continue
-        if fabric.gpu[0].apart:
-            seat.first = seat.dense
-        elif seat.dense > 0.0 and not equal:
-            kept = seat.kept if seat.rank > best or keeps else 0.0
-            seat.first = max(kept, fair(fabric, 0, seat.rank, seat.since))
-            part = part_of(fabric, p, kept)
-        elif seat.dense > 0.0:  # there is one level for all of a rank
-            if before < 0 or fabric.seats[before].rank != seat.rank or fabric.seats[before].since != seat.since:
-                before, level = p, fair(fabric, 0, seat.rank, seat.since)
-            seat.first = max(level, seat.kept) if seat.rank > best or keeps else level
-            part = min(1.0, seat.first / seat.dense)
-        if part != seat.part:
-            look_at(seat, island_at(many.rows[p].island))
-            if seat.flows and seat.part > 0.0 and part > 0.0:  # its kernels flow on, at another pace
-                island_at(many.rows[p].island).tenants[0].part = part
-            else:
-                hand(many, p, part, now)
-                seat.seen = 0
-            seat.part = part
-            paced = 1
-    for p in range(many.rows.size):
-        fabric.seats[p].kept = min(fabric.seats[p].held, fabric.seats[p].first)
-    if paced:
-        pace(fabric, many, now)
-
-
-@kernel
-def look_at(seat: Any, isl: Island) -> None:
-    """What the program's kernels do."""
-    if seat.seen == 0:
-        seat.seen, seat.flows, seat.needs = 1, 1, sharing.needs(isl)
-        for i in range(isl.clock[0].running):
-            if isl.running[i].work != FLOWS:
-                seat.flows = 0
-
-
-@kernel
-def weigh(seat: Any, isl: Island, keeps: int, now: int) -> None:
-    """How much of each multiprocessor the program's kernels want, the rank of the best, and what those from before now keep."""
-    seat.stale = 0
-    seat.cap, seat.rank, seat.since = isl.devices[0].sms, NEVER, NEVER if keeps else 0
-    wanted, held, older = 0, 0, 0
-    for i in range(isl.clock[0].running):
-        r = isl.running[i]
-        seat.rank = min(seat.rank, r.priority)
-        a = isl.activities[r.activity]
-        if a.kind == KERNEL:
-            mine = r.sms * (r.whole != 0 or keeps != 0)
-            wanted += r.granted
-            held += mine
-            older += mine * (a.start < now)
-            seat.since = min(seat.since, a.start)
-    seat.rank += seat.priority
-    seat.dense, seat.held = wanted / seat.cap, min(held, seat.cap) / seat.cap
-    seat.kept = min(seat.kept, older / seat.cap)
-
-
-@kernel
-def pace(fabric: Fabric, many: Processes, now: int) -> None:
-    """Kernels that flow are as fast as their programs' parts let them."""
-    one = island_at(many.rows[0].island)
-    links.catch_up_to(one, now)
-    for f in range(one.fluid[0].flows):
-        x = one.flow[f]
-        if x.way == NO_WAY and x.process >= 0:
-            speed = x.granted * fabric.seats[x.process].part
-            x.cap = x.need * speed if x.need > 0.0 else speed
-    one.fluid[0].reshare = 1
-
-
-@kernel
-def part_of(fabric: Fabric, p: int, kept: float) -> float:
-    """What the p-th program, whose kernels want something, gets of that over all multiprocessors of its cap.
-
-    kept  share of each that better ones do not take
-    """
-    mine, at, total = fabric.seats[p], 0, 0.0
-    while at < mine.cap:
-        until = mine.cap
-        for q in range(fabric.seats.size):
-            if fabric.seats[q].cap > at:
-                until = min(until, fabric.seats[q].cap)
-        total += (until - at) * min(mine.dense, max(kept, fair(fabric, at, mine.rank, mine.since)))
-        at = until
-    return min(1.0, total / (mine.dense * mine.cap))
-
-
-@kernel
-def fair(fabric: Fabric, at: int, rank: int, since: int) -> float:
-    """Of one multiprocessor what a program of this rank gets at most: better ones come first, equal ones share max-min.
-
-    Worse ones leave only what their kernels do not keep.  Where kernels give way at their ends, those of a rank come in order
-    of arrival: `since` is when the program's oldest kernel came.
-    """
-    room, wanting = 1.0, 0
-    for q in range(fabric.seats.size):
-        s = fabric.seats[q]
-        if s.cap > at and s.dense > 0.0:
-            before = s.rank < rank or (s.rank == rank and s.since < since)
-            beside = s.rank == rank and s.since == since
-            room -= s.dense if before else 0.0 if beside else s.kept
-            wanting += beside
-    if room <= 0.0:
-        return 0.0
-    level, last = room / wanting if wanting > 0 else 1.0, 2.0
-    while level != last:  # those that want less than the level have what they want
-        last, left, sharing_it = level, room, wanting
-        for q in range(fabric.seats.size):
-            s = fabric.seats[q]
-            beside = s.rank == rank and s.since == since
-            if s.cap > at and s.dense > 0.0 and beside and s.dense < level:
-                left -= s.dense
-                sharing_it -= 1
-        level = left / sharing_it if sharing_it > 0 else 1.0
-    return level
+def needs(fabric: Fabric, many: Processes) -> float:
+    """What kernels that are no flows take of the memory's bandwidth, bytes/ns."""
+    rows, total = many.rows, 0.0
+    for p in range(rows.size):
+        if rows[p].ended == 0:
+            look_at(fabric.seats[p], island_at(rows[p].island))
+            total += fabric.seats[p].needs
+    return total
 
 
 @kernel
 def share_memory(fabric: Fabric, many: Processes) -> None:
     """All that run on the device share the bandwidth of its memory, where that does not suffice."""
-    rows, total = many.rows, 0.0
+    rows = many.rows
     first = island_at(rows[0].island)
     if first.devices[0].shares_memory == 0:
         return
-    for p in range(rows.size):
-        if rows[p].ended == 0:
-            look_at(fabric.seats[p], island_at(rows[p].island))
-            total += fabric.seats[p].needs
+    total = needs(fabric, many)
     for f in range(first.fluid[0].flows):
         x = first.flow[f]
         if x.process >= 0 and rows[x.process].ended == 0:

@@ -108,16 +108,13 @@ def go_on(isl: Island, prog: Instructions, pol: PolicyTables, coming: Any, until
     c, fluid, buffers, rules = isl.clock[0], isl.fluid[0], pol.buffers[0], pol.rules[0]
     host = rules.paused - 1  # whose step was interrupted for a decision: it goes on before anything else happens
     rules.paused = 0
-    beside = isl.tenants[0].beside != 0
     while True:
         if host < 0:
-            if fluid.reshare and not beside:  # beside others on one device all that happens at one tick comes first
-                if c.coupled:
-                    return RESHARE
+            if fluid.reshare and not c.coupled:  # beside others all that happens at one tick comes first
                 sharing.reschedule(isl)
             while c.woken:
                 queues.start_ready(isl, prog, pol)
-            if fluid.reshare and not beside:
+            if fluid.reshare and not c.coupled:
                 continue
             if buffers.logged > buffers.log_room or buffers.notes > buffers.log_room:
                 return LOG_FULL
@@ -140,7 +137,7 @@ def go_on(isl: Island, prog: Instructions, pol: PolicyTables, coming: Any, until
                 continue
             if isl.tenants[0].changed and coming[0] > c.now:
                 return ARBITRATE
-            if beside and fluid.reshare and c.now < coming[0] < NEVER:
+            if c.coupled and fluid.reshare and c.now < coming[0] < NEVER:
                 return RESHARE
             if coming[0] >= until:
                 if coming[0] < NEVER:

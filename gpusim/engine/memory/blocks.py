@@ -53,7 +53,7 @@ def inherit_waits(isl: Island, u: int) -> None:
                 isl.after[u, k] = max(isl.after[u, k], isl.freed_use[slot, k])
 
 
-@kernel
+@outlined
 def pay_device_calls(isl: Island, pol: PolicyTables, h: Any) -> None:
     """The host pays for the device calls of the latest allocator verb.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gpusim.base.compiled import kernel
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.state import (
     ASKED,
     LOCKED,
@@ -61,6 +61,12 @@ def score_of(isl: Island, pol: PolicyTables, u: int, now: float) -> float:
     return as_score(pol.verbs[V_SCORE, 0], pol.verbs[V_SCORE, 1])(pol.facts, pol.params)
 
 
+@outlined
+def key_of(isl: Island, pol: PolicyTables, u: int, now: float) -> float:
+    """The same for tables of keys, which all that `tell` is told of calls."""
+    return float(score_of(isl, pol, u, now))
+
+
 @kernel
 def tell(isl: Island, pol: PolicyTables, kind: int, u: int) -> None:
     """The evict policy learns that a unit became resident, was used, was evicted or was freed."""
@@ -78,10 +84,10 @@ def tell(isl: Island, pol: PolicyTables, kind: int, u: int) -> None:
         return
     if kind == N_TOUCH:
         if rules.touches:
-            key = score_of(isl, pol, u, t.program) if rules.form == SCORE else 0.0
+            key = key_of(isl, pol, u, t.program) if rules.form == SCORE else 0.0
             as_touch(pol.verbs[V_TOUCH, 0], pol.verbs[V_TOUCH, 1])(pol.evict, pol.evict_keys, u, size, key)
     elif kind == N_INSERT:
-        key = score_of(isl, pol, u, t.program) if rules.form == SCORE else 0.0
+        key = key_of(isl, pol, u, t.program) if rules.form == SCORE else 0.0
         as_insert(pol.verbs[V_INSERT, 0], pol.verbs[V_INSERT, 1])(pol.evict, pol.evict_keys, u, size, key)
     else:
         key = 1.0 if kind == N_EVICT else 0.0
@@ -131,7 +137,7 @@ def choose(isl: Island, pol: PolicyTables, incoming: int) -> int:
     return -2 if isl.lists[VICTIMS, 0] >= 0 else -1
 
 
-@kernel
+@outlined
 def named(isl: Island, pol: PolicyTables, incoming: int) -> int:
     """The unit that the policy names, -1 when there is none, -2 when it is in plain Python and has to be asked."""
     rules = pol.rules[0]

@@ -13,7 +13,7 @@ from gpusim.policies.contract import HOST, REMOTE
 from gpusim.results import log
 
 
-@kernel
+@outlined
 def drop_copy(isl: Island, pol: PolicyTables, u: int) -> int:
     """The tier below gives up its copy of a unit; returns what `lending.give_back` does, 0 of a tier of its own."""
     given = 0
@@ -31,7 +31,7 @@ def drop_copy(isl: Island, pol: PolicyTables, u: int) -> int:
     return given
 
 
-@kernel
+@outlined
 def has_room(isl: Island, pol: PolicyTables, m: int, size: int) -> bool:
     """Make room in tier m by dropping copies of units that are on the device too; clock order, amortised O(1)."""
     tier = isl.memories[m]

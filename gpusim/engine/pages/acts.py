@@ -1,4 +1,4 @@
-"""What a program does on a stream without a kernel: memory is freed, contents discarded, pages brought."""
+"""What a program does on a stream without a kernel: memory is hinted about and freed, contents discarded, pages brought."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def act(M: DriverState, P: PagedKernels, launch: int) -> int:
 def carry_out(M: DriverState, P: PagedKernels, act: int) -> int:
     """One of these; 1: it moves pages."""
     x = P.acts[act]
-    if x.kind == RELEASE:
+    if x.kind < 0:
+        host.advise(M, x.first, x.outer, -1 - x.kind, x.to)
+    elif x.kind == RELEASE:
         host.release(M, x.first, x.outer)
     elif x.kind == DISCARD:
         host.discard(M, x.first, x.outer)

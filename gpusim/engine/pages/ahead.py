@@ -8,10 +8,11 @@ from gpusim.engine.pages.driver_tables import EVICTED, NONE, RESIDENT, TAKEN, WA
 
 
 @kernel
-def enqueue(M: DriverState, b: int) -> None:
+def enqueue(M: DriverState, g: int, b: int) -> None:
+    """Block b is to come to GPU g."""
     s = M.state[0]
     if not M.blocks[b].queued:
-        M.blocks[b].queued = 1
+        M.blocks[b].queued = g
         M.queue[(s.queue_head + s.queue_length) % len(M.queue)] = b
         s.queue_length += 1
 
@@ -21,7 +22,7 @@ def want(M: DriverState, g: int, b: int, page: int) -> None:
     """GPU g will need a page."""
     if not has(M.bits, row(M, g, RESIDENT, b), page):
         put(M.bits, shared(M, WANTED, b), page)
-        enqueue(M, b)
+        enqueue(M, g, b)
 
 
 @outlined
@@ -32,25 +33,35 @@ def want_back(M: DriverState, g: int, b: int) -> None:
     add(W, wanted, shared(M, TAKEN, b))
     subtract(W, wanted, row(M, g, RESIDENT, b))
     if not none(W, wanted):
-        enqueue(M, b)
+        enqueue(M, g, b)
 
 
-@outlined
-def next_wanted(M: DriverState) -> int:
-    """The first block of the queue, out of it; NONE if it is empty."""
+@kernel
+def first(M: DriverState) -> int:
+    """The first block of the queue, out of it."""
     s = M.state[0]
-    if s.queue_length == 0:
-        return NONE
     b = M.queue[s.queue_head]
     s.queue_head = (s.queue_head + 1) % len(M.queue)
     s.queue_length -= 1
-    M.blocks[b].queued = 0
     return int(b)
 
 
 @outlined
+def next_wanted(M: DriverState, g: int) -> int:
+    """The first block of the queue that is to come to GPU g, out of it; NONE if there is none."""
+    for _ in range(M.state[0].queue_length):
+        b = first(M)
+        to = M.blocks[b].queued
+        M.blocks[b].queued = 0
+        if to == g:
+            return b
+        enqueue(M, to, b)
+    return NONE
+
+
+@outlined
 def forget_all(M: DriverState) -> None:
-    b = next_wanted(M)
-    while b != NONE:
+    while M.state[0].queue_length > 0:
+        b = first(M)
+        M.blocks[b].queued = 0
         clear(M.bits, shared(M, WANTED, b))
-        b = next_wanted(M)

@@ -49,7 +49,7 @@ def work_ahead(M: DriverState, g: int, idle: float) -> None:
     if s.migrates:
         idle = demote(M, g, idle)
     while idle > 0.0 and s.learns and not s.failed:
-        b = next_wanted(M)
+        b = next_wanted(M, g)
         if b != NONE:
             idle -= fetch_ahead(M, g, b)
         elif not extend(M, g):

@@ -11,6 +11,8 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from gpusim.base.compiled import kernel, outlined
+from gpusim.engine.pages import asked as in_python
+from gpusim.engine.pages.asked import PythonPolicies
 from gpusim.engine.pages.bits import count
 from gpusim.engine.pages.driver_tables import DIRTY, NONE, PREFETCHED, USED, DriverState, shared
 from gpusim.engine.pages.foresight import NEVER, next_use
@@ -19,7 +21,7 @@ from gpusim.policies.forms import EvictPolicy
 from gpusim.policies.verb_table import addresses, called
 
 ORDERED, SCORED, SCORED_NOW = 1, 2, 3  # STATE.own; 0: the driver's order
-FORMS = {"ordered": ORDERED, "score": SCORED, "score_now": SCORED_NOW}
+FORMS = {"ordered": ORDERED, "score": SCORED, "score_now": SCORED_NOW, "ask": ORDERED}
 
 
 class ChunkVerbs(NamedTuple):
@@ -44,19 +46,24 @@ as_score, V_SCORE = called(ChunkVerbs, "score")
      "untouched", "array", "process", "turns"))  # fmt: skip
 
 
-def install(M: DriverState, policy: EvictPolicy, seed: int) -> DriverState:
+def install(M: DriverState, policy: EvictPolicy, seed: int, asked: PythonPolicies) -> DriverState:
     """The tables with this policy at work, on each GPU apart."""
     s, gpus = M.state[0], range(1, int(M.state["processors"][0]))
     units = len(M.blocks) + int(M.gpus["roots"].max())
     memory = [int(M.gpus[g]["roots"] * s["per_block"] * s["page_bytes"]) for g in gpus]
-    tables = [policy.state(units, n_bytes, policy.params, seed) for n_bytes in memory]
+    M = M._replace(locks=np.zeros((len(M.gpus), units), np.uint8))
+    verbs = ChunkVerbs(policy.insert, policy.touch, policy.remove, policy.victim, policy.score)
+    if policy.form == "ask":
+        tables = [asked.of_chunks(M, policy, g, units, n_bytes, seed) for g, n_bytes in zip(gpus, memory, strict=True)]
+        verbs = ChunkVerbs(in_python.insert, in_python.touch, in_python.remove, in_python.victim, policy.score)
+    else:
+        tables = [policy.state(units, n_bytes, policy.params, seed) for n_bytes in memory]
     s["own"], s["hears"], s["sample"] = FORMS[policy.form], policy.touches, policy.sample
     s["follows"] = s["watches"] = policy.touches
     return M._replace(
         unit_words=np.stack([tables[0][0], *(words for words, _ in tables)]),
         unit_numbers=np.stack([tables[0][1], *(numbers for _, numbers in tables)]),
-        locks=np.zeros((len(M.gpus), units), np.uint8),
-        verbs=addresses(ChunkVerbs(policy.insert, policy.touch, policy.remove, policy.victim, policy.score)),
+        verbs=addresses(verbs),
         params=np.append(policy.params, 0.0),
     )
 

@@ -1,4 +1,5 @@
-"""What the island calls: a driver and the kernels of a GPU, at whole nanoseconds, behind one address.
+"""What the island calls: a driver and the kernels of a GPU, at whole nanoseconds, behind one address.  Python's orders to the
+driver (`aside`) come through the same door: entries of their own would each be compiled with most of the driver once more.
 
 The driver's own times are fractions; an event is seen at the first tick that is not before it.  What happens at that tick goes
 on from the exact moment, so that nothing is lost as long as nothing else comes between.
@@ -10,9 +11,23 @@ from numba import types
 
 from gpusim.base.compiled import entry, kernel, outlined
 from gpusim.engine.clock.managed import tick
-from gpusim.engine.pages import server
-from gpusim.engine.pages.driver_tables import DriverState
-from gpusim.engine.pages.paging import AT_REST, CALLED, HALF, PagedKernels, driver_at, paging_at
+from gpusim.engine.pages import host, server
+from gpusim.engine.pages.driver_tables import DONE, DriverState
+from gpusim.engine.pages.paging import (
+    ASIDE,
+    AT_REST,
+    CALLED,
+    DISCARDS,
+    HALF,
+    MOVES,
+    RELEASES,
+    TOUCHES,
+    Order,
+    PagedKernels,
+    driver_at,
+    order_at,
+    paging_at,
+)
 from gpusim.engine.state import AHEAD, COPIED, DUE, LAUNCHED, NEVER, OF_STREAM, STOPPED
 
 
@@ -24,10 +39,35 @@ def exact(at: float, now: int) -> float:
 
 @entry(types.int64(types.int64, types.int64, types.int64, types.int64))
 def door(tables: int, told: int, which: int, now: int) -> int:
-    """What is told happens now, ns: of a stream, a transfer, or the driver.  When the driver goes on, NEVER if it waits."""
+    """What is told happens now, ns: of a stream, a transfer, or the driver.  When the driver goes on, NEVER if it waits.
+
+    ASIDE: the tables are an Order, which is carried out at once; DONE, or why it cannot be.
+    """
+    if told == ASIDE:
+        return int(carry_out(order_at(tables)))
     P = paging_at(tables)
     M = driver_at(P.driver[0])
     return tell(M, P, told, which, now)
+
+
+@outlined
+def carry_out(order: Order) -> int:
+    """What Python orders, while the clock stands."""
+    words = order.words
+    M, what, first, outer, which = driver_at(words[0]), words[2], words[3], words[4], words[5]
+    if what == TOUCHES:
+        return int(host.host_touch(M, first, outer, which != 0))
+    if what == MOVES:
+        return int(host.migrate(M, first, outer, which))
+    if what < 0:
+        host.advise(M, first, outer, -1 - what, which)
+    elif what == DISCARDS:
+        host.discard(M, first, outer)
+    elif what == RELEASES:
+        host.release(M, first, outer)
+    else:
+        return int(server.run_alone(M, paging_at(words[1]), which))
+    return DONE
 
 
 @outlined

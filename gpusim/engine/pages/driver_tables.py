@@ -58,7 +58,7 @@ BLOCK = record(
      ("uses", i8), ("run", i8),  # by kernels so far; the run of `foresight` that this is in
      ("evicted_from", i8),  # GPUs, as bits, that may map what left them, when the work queue comes to it (remapping.py)
      ("services", i8), ("departures", i8),  # of faults, so far; how often its chunk was evicted
-     ("queued", i8), ("expected", i8)]  # in the queue of `ahead`; the prediction that has it
+     ("queued", i8), ("expected", i8)]  # in the queue of `ahead`: for which GPU; the prediction that has it
 )  # fmt: skip
 ROOT = record(
     [("owner", i8), ("list", i8), ("older", i8), ("newer", i8), ("locked", i8),
@@ -126,6 +126,7 @@ STATE = record(
      ("learns", i8), ("announces", i8),  # of the prefetcher
      ("regions", i8), ("migrates", i8),  # has a user's policy the choice of regions, of blocks?
      ("reaches", i8),    # is it asked about blocks ahead of the one that has faulted?
+     ("asks", i8),       # does a prefetcher in Python hear of launches and faults?
      ("watches", i8),  # does a policy need to know of every use?
      ("queue_head", i8), ("queue_length", i8),
      ("kernel", i8), ("kernels", (i8, 3)), ("last_faulted", i8),  # what runs, the last three, the block that faulted last
@@ -176,7 +177,7 @@ class DriverState(NamedTuple):
     verbs: Annotated[Any, i8, "verbs", 2]     # where its verbs begin
     facts: Annotated[Any, f8, "facts"]        # what its score reads, of one candidate
     params: Annotated[Any, f8, "parameters"]  # of the policy
-    page_verbs: Annotated[Any, i8, 2, 2]      # the same of policies of pages (page_policy)
+    page_verbs: Annotated[Any, i8, 3, 2]      # the same of policies of pages (page_policy)
     page_params: Annotated[Any, f8, 2, "parameters"]
     region_facts: Annotated[Any, f8, "facts of a region"]
     block_facts: Annotated[Any, f8, "facts of a block"]

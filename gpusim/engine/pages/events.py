@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.base.compiled import kernel
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import total
 from gpusim.engine.pages.driver_tables import CPU, EVICTION, NONE, DriverState
 from gpusim.engine.pages.raster import paint
@@ -14,7 +14,7 @@ from gpusim.results.fault_picture import CAME, EVICTED, FAULTED, TAKEN
 from gpusim.results.page_log import BATCH, COPY, GONE, KEEP, WORDS, WRITE
 
 
-@kernel
+@outlined
 def note(M: DriverState, kind: int, cause: int, p: int, source: int, b: int, mask: int) -> None:
     """One row of the log for the pages of row `mask`, counted only when there is no room; and its place in the picture."""
     s = M.state[0]

@@ -2,60 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpusim.base.errors import suggest
-from gpusim.engine.pages import host
-from gpusim.engine.pages.driver_tables import ATS, CPU, NONE, WRITABLE, DriverState
-from gpusim.machine.driver_parameters import UvmError
+from gpusim.engine.pages import aside
+from gpusim.engine.pages.driver_tables import ATS, CPU, NONE, DriverState
+from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError
+from gpusim.programs.managed.layout import Span
 from gpusim.programs.managed.steps import ADVICE, Advise
 
 
-def advise(M: DriverState, step: Advise, first: int, outer: int) -> list[str]:
-    """Follow the hint for the pages [first, outer); what there is to tell of it."""
+def number(step: Advise) -> int:
+    """Of the hint.  UvmError for one that there is not."""
     if step.advice not in ADVICE:
         raise UvmError(f"unknown advice {step.advice!r}", hint=suggest(step.advice, ADVICE))
-    per_block = int(M.state["per_block"][0])
-    blocks = M.blocks[first // per_block : (outer - 1) // per_block + 1]
-    told = contradictions(step, blocks[0])
-    if step.advice == "read_mostly" and blocks["kind"][0] == ATS:
-        told = [f"{step.array}: read_mostly has no effect: a reader that uses the host's page tables gets no copy"]
-    if step.advice == "read_mostly":
-        blocks["read_mostly"] = blocks["kind"] != ATS
-        for p in range(int(M.state["processors"][0])):
-            host.unmap_remote(M, first, outer, p)
-            store_no_more(M, first // per_block, (outer - 1) // per_block + 1, p)
-    elif step.advice == "unset_read_mostly":
-        blocks["read_mostly"] = 0
-        host.collapse(M, first, outer)
-        for p in range(int(M.state["processors"][0])):
-            if blocks["accessed_by"][0] >> p & 1:
-                host.map_accessed_by(M, first, outer, p)
-    elif step.advice == "preferred_location":
-        blocks["preferred"] = step.processor
-        host.unmap_remote(M, first, outer, step.processor)
-    elif step.advice == "unset_preferred_location":
-        blocks["preferred"] = NONE
-    elif step.advice == "accessed_by":
-        blocks["accessed_by"] |= 1 << step.processor
-        host.map_accessed_by(M, first, outer, step.processor)
+    return ADVICE.index(step.advice)
+
+
+def advise(M: DriverState, step: Advise, first: int, outer: int) -> None:
+    """Follow the hint for the pages [first, outer), now."""
+    aside.advise(M, first, outer, number(step), step.processor)
+
+
+def told(M: DriverState, steps: Iterable[Any], spans: Mapping[str, Span]) -> list[str]:
+    """What there is to tell of the hints of a program, in their order."""
+    given: dict[str, dict[str, int]] = {}
+    found = []
+    for step in steps:
+        if isinstance(step, Advise):
+            ats = step.array in spans and M.blocks["kind"][spans[step.array].first // BLOCK_BYTES] == ATS
+            so_far = given.setdefault(step.array, {"preferred": NONE, "accessed_by": 0, "read_mostly": 0})
+            if step.advice == "read_mostly" and ats:
+                found.append(f"{step.array}: read_mostly has no effect: a reader that uses the host's page tables gets no copy")
+            else:
+                found += contradictions(step, so_far)
+            _keep(step, so_far, ats)
+    return list(dict.fromkeys(found))
+
+
+def _keep(step: Advise, given: dict[str, int], ats: bool) -> None:
+    unset, hint = step.advice.startswith("unset_"), step.advice.removeprefix("unset_")
+    if hint == "read_mostly":
+        given["read_mostly"] = not unset and not ats
+    elif hint == "preferred_location":
+        given["preferred"] = NONE if unset else step.processor
+    elif unset:
+        given["accessed_by"] &= ~(1 << step.processor)
     else:
-        blocks["accessed_by"] &= ~(1 << step.processor)
-        host.unmap_remote(M, first, outer, step.processor)
-    return told
+        given["accessed_by"] |= 1 << step.processor
 
 
-def store_no_more(M: DriverState, first: int, outer: int, p: int) -> None:
-    """Processor p may only read the pages of these blocks (uvm_policy.c, va_block_set_read_duplication_locked)."""
-    if M.blocks["kind"][first] != ATS:
-        at = (3 * p + WRITABLE) * len(M.blocks)  # as `row` has it
-        M.bits[at + first : at + outer] = 0
-
-
-def contradictions(step: Advise, block: Any) -> list[str]:
+def contradictions(step: Advise, given: Mapping[str, int]) -> list[str]:
     """Which of this hint and those given before wins, and why."""
     array, who = step.array, called(step.processor)
-    preferred, accessed_by, read_mostly = int(block["preferred"]), int(block["accessed_by"]), bool(block["read_mostly"])
+    preferred, accessed_by, read_mostly = given["preferred"], given["accessed_by"], bool(given["read_mostly"])
     if step.advice == "read_mostly":
         others = ["preferred_location"] * (preferred != NONE) + ["accessed_by"] * (accessed_by != 0)
     else:

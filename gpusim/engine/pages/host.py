@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusim.base.compiled import entry, kernel, outlined
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import add, clear, copy, fill, keep, next_clear, none, subtract, total
 from gpusim.engine.pages.chunks import append, free_frame
 from gpusim.engine.pages.copies import begin_copies, do_not_flow, wait_for_copies
@@ -39,7 +39,10 @@ from gpusim.engine.pages.residency import bring, leave
 from gpusim.engine.pages.service import serve
 from gpusim.engine.pages.system import fits
 from gpusim.engine.pages.thrashing import calm_down, unpin
+from gpusim.programs.managed.steps import ADVICE
 from gpusim.results.page_log import READ, WRITE
+
+READ_MOSTLY, UNSET_READ_MOSTLY, PREFERRED_LOCATION, UNSET_PREFERRED_LOCATION, ACCESSED_BY, _ = range(len(ADVICE))
 
 
 @kernel
@@ -115,7 +118,7 @@ def touch_block(M: DriverState, b: int, first: int, outer: int, write: bool) -> 
         add(W, shared(M, DIRTY, b), faulted)
 
 
-@entry()
+@outlined
 def host_touch(M: DriverState, first: int, outer: int, write: bool) -> int:
     """The CPU reads or writes all bytes of the pages at [first, outer), ascending, with nothing beside it."""
     s = M.state[0]
@@ -157,7 +160,7 @@ def prefetch(M: DriverState, first: int, outer: int, to: int) -> int:
     return DONE
 
 
-@entry()
+@outlined
 def migrate(M: DriverState, first: int, outer: int, to: int) -> int:
     """The same, and waiting for it."""
     s = M.state[0]
@@ -171,7 +174,7 @@ def migrate(M: DriverState, first: int, outer: int, to: int) -> int:
     return DONE
 
 
-@entry()
+@outlined
 def map_accessed_by(M: DriverState, first: int, outer: int, p: int) -> None:
     """SetAccessedBy: p maps at once what it can reach where it is."""
     s, W = M.state[0], M.bits
@@ -185,7 +188,7 @@ def map_accessed_by(M: DriverState, first: int, outer: int, p: int) -> None:
                 grant(M, p, b, mask)
 
 
-@entry()
+@outlined
 def unmap_remote(M: DriverState, first: int, outer: int, p: int) -> None:
     """Unmap from p what is not resident there: a new preferred location, or AccessedBy unset.
 
@@ -201,7 +204,48 @@ def unmap_remote(M: DriverState, first: int, outer: int, p: int) -> None:
             unmap(M, p, b, mask)
 
 
-@entry()
+@outlined
+def store_no_more(M: DriverState, first: int, outer: int, p: int) -> None:
+    """Processor p may only read the pages (uvm_policy.c, va_block_set_read_duplication_locked)."""
+    for b in range(first // M.state[0].per_block, (outer - 1) // M.state[0].per_block + 1):
+        if M.blocks[b].kind != ATS:
+            clear(M.bits, row(M, p, WRITABLE, b))
+
+
+@outlined
+def advise(M: DriverState, first: int, outer: int, hint: int, processor: int) -> None:
+    """cudaMemAdvise of an allocation; hint: its number among `steps.ADVICE`."""
+    s = M.state[0]
+    a, z = first // s.per_block, (outer - 1) // s.per_block + 1
+    if hint == READ_MOSTLY:
+        for b in range(a, z):
+            M.blocks[b].read_mostly = M.blocks[b].kind != ATS
+        for p in range(s.processors):
+            unmap_remote(M, first, outer, p)
+            store_no_more(M, first, outer, p)
+    elif hint == UNSET_READ_MOSTLY:
+        for b in range(a, z):
+            M.blocks[b].read_mostly = 0
+        collapse(M, first, outer)
+        for p in range(s.processors):
+            if M.blocks[a].accessed_by >> p & 1:
+                map_accessed_by(M, first, outer, p)
+    elif hint in (PREFERRED_LOCATION, UNSET_PREFERRED_LOCATION):
+        for b in range(a, z):
+            M.blocks[b].preferred = processor if hint == PREFERRED_LOCATION else NONE
+        if hint == PREFERRED_LOCATION:
+            unmap_remote(M, first, outer, processor)
+    elif hint == ACCESSED_BY:
+        for b in range(a, z):
+            M.blocks[b].accessed_by |= 1 << processor
+        map_accessed_by(M, first, outer, processor)
+    else:
+        for b in range(a, z):
+            M.blocks[b].accessed_by &= ~(1 << processor)
+        unmap_remote(M, first, outer, processor)
+
+
+@outlined
 def collapse(M: DriverState, first: int, outer: int) -> None:
     """Read duplication ends: one copy stays, at the preferred location if it has one, else on the first GPU that has one."""
     s, W = M.state[0], M.bits
@@ -218,7 +262,7 @@ def collapse(M: DriverState, first: int, outer: int) -> None:
                 grant(M, q, b, mask)
 
 
-@entry()
+@outlined
 def discard(M: DriverState, first: int, outer: int) -> None:
     """cuMemDiscardBatchAsync: what the pages hold is lost.
 
@@ -244,7 +288,7 @@ def discard(M: DriverState, first: int, outer: int) -> None:
         s.now += M.gpus[1].block
 
 
-@entry()
+@outlined
 def release(M: DriverState, first: int, outer: int) -> None:
     """The blocks of an allocation are freed: nothing is copied."""
     s, W = M.state[0], M.bits

@@ -111,7 +111,7 @@ def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Ma
         verbs=np.zeros((5, 2), np.int64),
         facts=np.zeros(len(FACTS) + len(CHUNK_FACTS)),
         params=np.zeros(1),
-        page_verbs=np.zeros((2, 2), np.int64),
+        page_verbs=np.zeros((3, 2), np.int64),
         page_params=np.zeros((2, 1)),
         region_facts=np.zeros(len(REGION_FACTS)),
         block_facts=np.zeros(len(BLOCK_FACTS)),

@@ -3,7 +3,7 @@
     steps ──▶ those on the clock, up to one that is not ──islands side by side──▶ that step, in Python ──▶ those on the clock
 
 Kernels are asynchronous, each in its stream.  What the program waits for, touches by the CPU and prefetches without a stream,
-is on a stream of the host's (`issued.py`).  What is on no clock (advice, frees) waits for all that came before.
+is on a stream of the host's (`issued.py`), and so are hints and frees.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from gpusim.engine.clock.links import SAME_INSTANT
 from gpusim.engine.clock.managed import DOOR
 from gpusim.engine.pages.door import door
 from gpusim.engine.pages.driver_tables import DriverState
+from gpusim.engine.pages.hints import number
 from gpusim.engine.pages.issued import Issued, issued
 from gpusim.engine.pages.launches import Paged, find, launched, pages, time_of, warps_of
-from gpusim.engine.pages.paging import MIGRATE, TOUCH_READ, TOUCH_WRITE
+from gpusim.engine.pages.paging import DISCARD, MIGRATE, RELEASE, TOUCH_READ, TOUCH_WRITE
 from gpusim.engine.pages.traffic import PageTraffic
 from gpusim.engine.pages.traffic import of as traffic_of
 from gpusim.engine.pages.unfaulted import resident_blocks
@@ -34,14 +35,25 @@ from gpusim.engine.run.numbering import NO_BOUND
 from gpusim.engine.run.side_by_side import SideBySide
 from gpusim.engine.run.simulate import Simulation
 from gpusim.machine.constants import Machine
-from gpusim.machine.kernels.needs import KernelNeeds
+from gpusim.machine.kernels.needs import ALL, KernelNeeds, begun
 from gpusim.machine.platforms import Platform
 from gpusim.machine.sharing import MEMORY, SMS
 from gpusim.machine.tiers import COPY_ENGINES, Tier, TierLink
 from gpusim.machine.topology.connections import Connections
 from gpusim.policies import registry
 from gpusim.programs.managed.layout import Span
-from gpusim.programs.managed.steps import HostTouch, Kernel, Prefetch, moved_bytes, on_stream, title, waited_for
+from gpusim.programs.managed.steps import (
+    Advise,
+    Discard,
+    Free,
+    HostTouch,
+    Kernel,
+    Prefetch,
+    moved_bytes,
+    on_stream,
+    title,
+    waited_for,
+)
 from gpusim.trace import workload
 from gpusim.trace.build import make_trace
 from gpusim.trace.trace import COPY_PEER, KERNEL
@@ -166,10 +178,6 @@ class OnIsland:
         if mine:
             self._issue(self.issued.first[mine[0]], self.issued.outer[mine[-1]], at)
 
-    def pause(self, at: int) -> None:
-        """Nothing comes next, until this time."""
-        self._issue(len(self.issued.kind) - 1, len(self.issued.kind), at)
-
     def _issue(self, first: int, outer: int, at: int) -> None:
         host = self.simulation.island.hosts[0]
         host["pc"], host["end"], host["more"], host["time"], host["state"] = first, outer, 1, at, state.RUNNING
@@ -216,10 +224,15 @@ def _as_kernel(step: Any) -> Kernel:
 
 
 def _act(step: Any, spans: Mapping[str, Span], platform: Platform) -> tuple[int, ...] | None:
-    """The row of `paging.ACT` of a prefetch, or of a touch by the CPU."""
+    """The row of `paging.ACT` of a step that is no kernel."""
     if isinstance(step, Kernel):
         return None
-    range_ = pages(find(step.array, spans, title(step)), step.first, step.count, platform, title(step))
+    span, whole = find(step.array, spans, title(step)), isinstance(step, Advise | Free)
+    range_ = pages(span, 0 if whole else step.first, None if whole else step.count, platform, title(step))
+    if isinstance(step, Advise):
+        return state.NEVER, -1 - number(step), *range_, step.processor
+    if isinstance(step, Free | Discard):
+        return state.NEVER, RELEASE if isinstance(step, Free) else DISCARD, *range_, 0
     if isinstance(step, HostTouch):
         return state.NEVER, TOUCH_WRITE if step.write else TOUCH_READ, *range_, 0
     return state.NEVER, MIGRATE, *range_, step.to
@@ -251,12 +264,13 @@ CHOSEN = {"place": "cuda_malloc", "evict": "none", "prefetch": "none", "defrag":
 
 def _shared(kernels: Sequence[Kernel], duration: Any, platform: Platform, percentage: int) -> tables.Shared:
     """What kernels need of the GPU: the SMs that hold their thread blocks, and its memory as far as they move bytes."""
-    sms, limit = np.zeros((2, len(kernels)), np.int32), -(-percentage * platform.sms // 100)
+    sms, limit = np.zeros((3, len(kernels)), np.int32), -(-percentage * platform.sms // 100)
     for o, kernel in enumerate(kernels):
         warps_of(kernel, platform)  # raises where none fits
         resident = resident_blocks(kernel, platform)
         wanted = -(-kernel.grid[0] * kernel.grid[1] // resident) if kernel.accesses else platform.sms
-        sms[:, o] = min(wanted, platform.sms), wanted <= platform.sms
+        whole = wanted <= platform.sms
+        sms[:, o] = min(wanted, platform.sms), whole, ALL if whole else begun(wanted / limit)
     rate = platform.hbm / 1e9
     moved = np.array([moved_bytes(kernel.accesses, kernel, platform.l2) for kernel in kernels], float)
     need = np.minimum(np.divide(moved, duration, out=np.zeros(len(kernels)), where=duration > 0), rate)

@@ -9,6 +9,8 @@ import numpy as np
 from gpusim.base.compiled import outlined
 from gpusim.engine.pages import density
 from gpusim.engine.pages.ahead import enqueue
+from gpusim.engine.pages.asked import PythonPolicies
+from gpusim.engine.pages.asked import score as in_python
 from gpusim.engine.pages.bits import PAGES, add, clear, copy, count, fill, next_set, none, subtract, total
 from gpusim.engine.pages.driver_tables import (
     EVICTED,
@@ -25,7 +27,7 @@ from gpusim.engine.pages.driver_tables import (
     scratch,
     shared,
 )
-from gpusim.policies.contract import BLOCK_FACTS, REGION_FACTS, SCORE
+from gpusim.policies.contract import ASK, BLOCK_FACTS, REGION_FACTS, SCORE
 from gpusim.policies.forms import PagePolicy
 from gpusim.policies.verb_table import addresses, called
 
@@ -35,24 +37,32 @@ class PageVerbs(NamedTuple):
 
     region: Annotated[Any, SCORE]
     block: Annotated[Any, SCORE]
+    learner: Annotated[Any, ASK]
 
 
 as_region, V_REGION = called(PageVerbs, "region")
 as_block, V_BLOCK = called(PageVerbs, "block")
+as_learner, V_LEARNER = called(PageVerbs, "learner")
 (R_PAGES, R_PRESENT, R_BLOCK_PAGES, R_FAULTED, R_FAULTS, R_EVICTED, R_EVICTIONS, R_ARRAY, R_AHEAD, R_WASTED, R_FREE,
- R_ACCESSES, R_THRESHOLD, R_NOW, R_DISTANCE, R_STRIDE, R_SURE) = range(len(REGION_FACTS))  # fmt: skip
+ R_ACCESSES, R_THRESHOLD, R_NOW, R_DISTANCE, R_STRIDE, R_SURE, R_BLOCK) = range(len(REGION_FACTS))  # fmt: skip
 AHEAD = 64  # blocks, at most
-B_HERE, B_ACCESSES, B_USES, B_IDLE, B_FAULTS, B_EVICTIONS, B_ARRAY, B_FREE, B_WRITE, B_NOW = range(len(BLOCK_FACTS))
+B_HERE, B_ACCESSES, B_USES, B_IDLE, B_FAULTS, B_EVICTIONS, B_ARRAY, B_FREE, B_WRITE, B_NOW, B_BLOCK = range(len(BLOCK_FACTS))
 
 
-def install(M: DriverState, region: PagePolicy | None, block: PagePolicy | None) -> DriverState:
+def install(M: DriverState, region: PagePolicy | None, block: PagePolicy | None, asked: PythonPolicies) -> DriverState:
     """The tables with these policies at work."""
-    verbs = PageVerbs(region.score if region else None, block.score if block else None)
-    params = [policy.params if policy else np.zeros(0) for policy in (region, block)]
+    M = M._replace(queue=np.zeros(len(M.blocks), np.int64))
+    learner = asked.learner(M, region) if region is not None and not (region.score or region.facts) else None
+    regions = None if learner else region
+    verbs = PageVerbs(regions and (regions.score or in_python), block and (block.score or in_python), learner)
+    params = [
+        np.zeros(0) if policy is None else policy.params if policy.score else asked.of_facts(M, policy, facts)
+        for policy, facts in ((regions, M.region_facts), (block, M.block_facts))
+    ]
     length = max(1, *(len(values) for values in params))
     s = M.state[0]
-    s["regions"], s["migrates"] = region is not None, block is not None
-    s["reaches"] = region is not None and "distance" in region.entry.facts
+    s["regions"], s["migrates"], s["asks"] = regions is not None, block is not None, learner is not None
+    s["reaches"] = regions is not None and "distance" in regions.facts
     s["counters"] |= block is not None
     if block is not None:
         s["watches"] = s["follows"] = 1
@@ -76,7 +86,7 @@ def wanted(M: DriverState, p: int, b: int, n_faulted: int, pages: int, first: in
     F[R_EVICTED], F[R_EVICTIONS] = count(W, shared(M, EVICTED, b), first, outer), block.departures
     F[R_ARRAY], F[R_FREE], F[R_ACCESSES] = block.range, free_share(M, p), M.counters[p, b].accesses
     F[R_AHEAD], F[R_WASTED] = M.ranges[block.range].came[PREFETCH], M.ranges[block.range].wasted
-    F[R_THRESHOLD], F[R_NOW], F[R_DISTANCE] = s.threshold, s.now, distance
+    F[R_THRESHOLD], F[R_NOW], F[R_DISTANCE], F[R_BLOCK] = s.threshold, s.now, distance, b
     if s.reaches:
         F[R_STRIDE], F[R_SURE] = M.streams[block.range].stride, M.streams[block.range].sure
     answer = as_region(M.page_verbs[V_REGION, 0], M.page_verbs[V_REGION, 1])
@@ -122,6 +132,18 @@ def propose(M: DriverState, p: int, b: int, faulted: int) -> None:
 
 
 @outlined
+def launches(M: DriverState, g: int) -> None:
+    """A learner hears of the kernel that begins."""
+    as_learner(M.page_verbs[V_LEARNER, 0], M.page_verbs[V_LEARNER, 1])(1, g, M.state[0].kernel, 0)
+
+
+@outlined
+def learns(M: DriverState, p: int, b: int, faulted: int) -> bool:
+    """A learner hears of a fault, and has said in row GUESS what comes with it; False: what the driver's tree says comes."""
+    return bool(as_learner(M.page_verbs[V_LEARNER, 0], M.page_verbs[V_LEARNER, 1])(0, p, b, faulted) >= 0.0)
+
+
+@outlined
 def ahead(M: DriverState, p: int, b: int) -> None:
     """Whole blocks beyond the one that has faulted come while the link is idle, as far as the policy wants them."""
     s, W, x = M.state[0], M.bits, M.streams[M.blocks[b].range]
@@ -141,7 +163,7 @@ def ahead(M: DriverState, p: int, b: int) -> None:
         fill(W, more, 0, pages)
         subtract(W, more, leaves)
         if not none(W, more):
-            enqueue(M, c)
+            enqueue(M, p, c)
 
 
 @outlined
@@ -153,6 +175,6 @@ def belongs(M: DriverState, g: int, b: int, write: bool) -> bool:
     F[B_HERE], F[B_ACCESSES] = here, M.counters[g, b].accesses
     F[B_USES], F[B_IDLE] = (M.roots[r].uses, s.now - M.roots[r].used) if here else (0.0, 0.0)
     F[B_FAULTS], F[B_EVICTIONS], F[B_ARRAY] = block.services, block.departures, block.range
-    F[B_FREE], F[B_WRITE], F[B_NOW] = free_share(M, g), write, s.now
+    F[B_FREE], F[B_WRITE], F[B_NOW], F[B_BLOCK] = free_share(M, g), write, s.now, b
     answer = as_block(M.page_verbs[V_BLOCK, 0], M.page_verbs[V_BLOCK, 1])
     return bool(answer(F, M.page_params[V_BLOCK]) > 0.0)

@@ -52,6 +52,7 @@ SERVER = record(
      ("copied", f8),                     # when the copies are, alone on their link
      ("ahead", (f8, LEGS)), ("ahead_ns", (f8, LEGS))]  # what has come or left ahead of need, and has yet to flow
 )  # fmt: skip
+# Hints are -1, -2, ... in the order of `steps.ADVICE`, of the processor `to`.
 RELEASE, DISCARD, MIGRATE, TOUCH_READ, TOUCH_WRITE = range(5)
 # What the program does before a launch, on its stream, with the pages [first, outer).
 ACT = record([("launch", i8), ("kind", i8), ("first", i8), ("outer", i8), ("to", i8)])
@@ -86,3 +87,18 @@ class PagedKernels(NamedTuple):
 
 PAGING = signature(PagedKernels)
 paging_at = tables_at(PAGING)
+
+# What Python orders of the driver through the door of the kernels, which is told ASIDE; a hint is below 0, as an act is.
+ASIDE = -1
+TOUCHES, MOVES, DISCARDS, RELEASES, RUNS_ALONE = range(5)
+
+
+@by_pointer
+class Order(NamedTuple):
+    """Addresses of the DriverState and of the PagedKernels, what, pages [first, outer), and a processor or an operator."""
+
+    words: Annotated[Any, i8, 6]
+
+
+ORDER = signature(Order)
+order_at = tables_at(ORDER)

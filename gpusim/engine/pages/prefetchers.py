@@ -10,6 +10,7 @@ from gpusim.base.calls import parse
 from gpusim.base.compiled import kernel, outlined
 from gpusim.base.tables import table
 from gpusim.engine.pages import density, page_policy
+from gpusim.engine.pages.asked import PythonPolicies
 from gpusim.engine.pages.bits import clear, fill, none, subtract
 from gpusim.engine.pages.dispatch import dispatch
 from gpusim.engine.pages.driver_tables import (
@@ -65,21 +66,25 @@ def foresees(text: str) -> bool:
     return hasattr(POLICIES.get(parse(text)[0]), "FORESEES")
 
 
-def choose(M: DriverState, chosen_one: PagePolicy | str, block: PagePolicy | None = None) -> DriverState:
+def choose(
+    M: DriverState, chosen_one: PagePolicy | str, block: PagePolicy | None = None, asked: PythonPolicies | None = None
+) -> DriverState:
     """The prefetcher of a run, with tables for what it learns, and its migration policy."""
     region = chosen_one if isinstance(chosen_one, PagePolicy) else None
     if region is not None or block is not None:
-        M = page_policy.install(M, region, block)
+        M = page_policy.install(M, region, block, asked or PythonPolicies())
     name = "tree" if isinstance(chosen_one, PagePolicy) else chosen_one
     s, policy = M.state[0], POLICIES[name]
     s["prefetcher"] = tuple(POLICIES).index(name)
-    s["learns"], s["announces"] = hasattr(policy, "LEARNS") or s["reaches"], hasattr(policy, "launched")
+    s["learns"] = hasattr(policy, "LEARNS") or s["reaches"] or s["asks"]
+    s["announces"] = hasattr(policy, "launched") or s["asks"]
     if not s["learns"]:
         return M
     links, contexts = table(correlation.LINKS, LINK), table(correlation.CONTEXTS, CONTEXT)
     links["kernel"] = contexts["key"] = NONE
+    queue = M.queue if s["asks"] else np.zeros(len(M.blocks), np.int64)
     return M._replace(
-        queue=np.zeros(len(M.blocks), np.int64), streams=table(len(M.ranges), STREAM), links=links, contexts=contexts
+        queue=queue, streams=table(len(M.ranges), STREAM), links=links, contexts=contexts
     )
 
 
@@ -101,9 +106,18 @@ def _no_more(M: DriverState, g: int) -> bool:
     return False
 
 
-launched = dispatch(chosen, POLICIES.values(), "launched", _ignored)
+_launched = dispatch(chosen, POLICIES.values(), "launched", _ignored)
 extend = dispatch(chosen, POLICIES.values(), "extend", _no_more)
 _own = dispatch(chosen, POLICIES.values(), "propose", _alone)
+
+
+@outlined
+def launched(M: DriverState, g: int) -> None:
+    """A kernel begins on GPU g."""
+    if M.state[0].asks:
+        page_policy.launches(M, g)
+    else:
+        _launched(M, g)
 
 
 @outlined
@@ -131,6 +145,9 @@ def propose(M: DriverState, p: int, b: int, faulted: int, n_faulted: int) -> boo
         tree.propose(M, p, b, faulted)
     elif s.regions and p != CPU:
         page_policy.propose(M, p, b, faulted)
+    elif s.asks:
+        if not page_policy.learns(M, p, b, faulted):
+            tree.propose(M, p, b, faulted)
     else:
         _own(M, p, b, faulted)
     subtract(W, out, faulted)

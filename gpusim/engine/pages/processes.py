@@ -20,7 +20,7 @@ import numpy as np
 from gpusim.base.tables import table
 from gpusim.base.units import show_bytes
 from gpusim.engine import state
-from gpusim.engine.pages import host, page_tables, raster
+from gpusim.engine.pages import aside, page_tables, raster
 from gpusim.engine.pages.before import program_of, room
 from gpusim.engine.pages.launches import beside, pages
 from gpusim.engine.pages.paging import AT_REST, CALLED, ENDED, RUNS, SERVER, WAITS
@@ -105,6 +105,7 @@ def simulate_processes(
     coupled.fabric = coupled.fabric._replace(away=away)
     coupled.advance(state.NEVER)
     for memory in memories:
+        memory.asked.check()
         memory.M.state["now"] = coupled.now
     gpu, results = coupled.fabric.gpu[0], [run.result() for run in runs]
     return Together(
@@ -149,7 +150,7 @@ class _Memory:
         # More chunks than the programs have windows stay free: tables for them would be memory wasted.
         self.platform = platforms.of(profile, min(max(self.available, BLOCK_BYTES), 2 * total))
         fits(arrays, self.platform)
-        self.M, self.told = driver_tables(
+        self.M, self.told, self.asked = driver_tables(
             arrays, [], self.platform, settings.parameters, evict=settings.evict, prefetcher=settings.prefetch,
             migrate=settings.migrate, own=settings.own, seed=seed + 1, log=log,
         )  # fmt: skip
@@ -268,7 +269,7 @@ def _leave(runs: Sequence[_Recorded | _Managed], number: int) -> None:
     M, server, now = run.memory.M, run.paged.tables.server, run.simulation.now
     M.state["now"], M.state["failed"] = now, 0
     for span in run.memory.spans[run.at].values():
-        host.release(M, *pages(span, 0, None, run.memory.platform, ""))
+        aside.release(M, *pages(span, 0, None, run.memory.platform, ""))
     rows = run.paged.tables.runs
     if int(server[0]["process"]) == number:
         if server[0]["phase"] != AT_REST:

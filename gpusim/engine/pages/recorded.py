@@ -16,6 +16,7 @@ import numpy as np
 
 from gpusim.base.tables import table
 from gpusim.engine import state
+from gpusim.engine.pages import hints
 from gpusim.engine.pages.driver_tables import DriverState
 from gpusim.engine.pages.launches import Paged, launched, pages
 from gpusim.engine.pages.on_island import attach
@@ -84,11 +85,12 @@ class RecordedRun:
     def set_up(self, told: list[str]) -> tuple[Any, int]:
         """What comes before the first kernel, ahead of the clock: (the picture, events of the log) before `start`."""
         M, earlier, logged = self.memory, np.zeros(self.memory.raster.shape[:2], np.int64), 0
+        told += hints.told(M, self.program.steps[: self.first], self.spans)
         for step in self.program.steps[: self.first]:
             if isinstance(step, Start):
                 earlier, logged = begin(M), int(M.state["logged"][0])
             else:
-                run(M, step, self.spans, self.platform, told)
+                run(M, step, self.spans, self.platform)
         return earlier, logged
 
     def attach(self, **seat: Any) -> Paged:

@@ -108,9 +108,10 @@ def _of_recorded(
     prepared = run_of(
         work.trace, profile, evict="none", capacity_bytes=room_for_all, work=work, log=bool(options["log"]), **how
     )
-    M, told = memory(program.arrays, program.steps, platform, settings.parameters, **options)
+    M, told, asked = memory(program.arrays, program.steps, platform, settings.parameters, **options)
     timeline = Timeline(work.trace.ops)
     found = recorded.replay(prepared, work, program, platform, M, timeline, told)
+    asked.check()
     events = int(M.state["logged"][0])
     ran = UvmResult(
         platform, found.steps, M.counts, lay_out(program.arrays), M.ranges, M.sizes, raster.of(M, found.earlier),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gpusim.base.compiled import entry, kernel, outlined
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.acts import act, acts_before, carry_out
 from gpusim.engine.pages.background import work_ahead
 from gpusim.engine.pages.batches import collect, fetch, proceed
@@ -416,7 +416,7 @@ def due(M: DriverState, P: PagedKernels) -> None:
             n.satisfied += v.unique - v.next
 
 
-@entry()
+@outlined
 def run_alone(M: DriverState, P: PagedKernels, operator: int) -> int:
     """One operator on stream 0 from now to its end, with nothing beside it: DONE, or why it cannot go on."""
     s, v, w = M.state[0], P.server[0], P.warps[0]

@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 
 from gpusim.base.units import show_bytes
-from gpusim.engine.clock.links import SAME_INSTANT
-from gpusim.engine.pages import device_memory, host, page_tables, prefetchers, raster, victims
+from gpusim.engine.pages import aside, device_memory, hints, page_tables, prefetchers, raster, victims
+from gpusim.engine.pages.asked import PythonPolicies
 from gpusim.engine.pages.driver_tables import COUNT, CPU, DriverState
 from gpusim.engine.pages.foresight import foresee, make_room, sorted_runs
-from gpusim.engine.pages.hints import advise
 from gpusim.engine.pages.launches import TIMES, Paged, find, in_ns, launched, pages
 from gpusim.engine.pages.memory import build, resident_bytes
 from gpusim.engine.pages.on_island import OnIslands
-from gpusim.engine.pages.server import run_alone
 from gpusim.engine.pages.traffic import PageTraffic
 from gpusim.engine.state import NEVER
 from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError, resolve
@@ -121,10 +119,11 @@ def simulate_uvm(
     watch  called before the first step and after each, with the tables and the number of steps done
     between  what links the GPUs share, as `machine.topology.sharing.shared` has it of them; None: none
     """
-    M, told = memory(arrays, program, platform, parameters, gpus=gpus, evict=evict, prefetcher=prefetcher,
-                     migrate=migrate, own=own, log=log, seed=seed)  # fmt: skip
+    M, told, asked = memory(arrays, program, platform, parameters, gpus=gpus, evict=evict, prefetcher=prefetcher,
+                            migrate=migrate, own=own, log=log, seed=seed)  # fmt: skip
     at_work = _AtWork(M, spans := lay_out(arrays), program, platform, told, watch, between)
     at_work.go_through()
+    asked.check()
     events = int(M.state["logged"][0])
     picture = raster.of(M, at_work.earlier)
     return UvmResult(
@@ -138,20 +137,21 @@ def memory(
     arrays: Sequence[Array], program: Steps, platform: Platform, parameters: Mapping[str, int | str] | None, *, gpus: int = 1,
     evict: str = "driver", prefetcher: str = "tree", migrate: str = "none", own: Registry = SHIPPED, log: int = 0,
     seed: int = 1,
-) -> tuple[DriverState, list[str]]:  # fmt: skip
-    """The driver's tables before a program, and what there is to tell of its parameters."""
+) -> tuple[DriverState, list[str], PythonPolicies]:  # fmt: skip
+    """The driver's tables before a program, what there is to tell of its parameters, and what it asks of policies in Python."""
+    asked = PythonPolicies()
     values, told = resolve({**platform.parameters, **(parameters or {})})
     victim, ahead, worth = victims.find(evict, own), prefetchers.find(prefetcher, own), prefetchers.migration(migrate, own)
     fits(arrays, platform)
     device_memory.check(program, {array.name: array for array in arrays}, platform)
     M = build(platform, arrays, gpus, values, log)
     device_memory.take(M, arrays, platform)
-    M = prefetchers.choose(victims.choose(M, victim, seed), ahead, worth)
+    M = prefetchers.choose(victims.choose(M, victim, seed, asked), ahead, worth, asked)
     if values["uvm_perf_access_counter_migration_enable"] > 0 and not M.state["counters"][0]:
         told.append("uvm_perf_access_counter_migration_enable=1: on hosts with pages of 4 KiB nothing moves since release 575")
     if victims.foresees(evict, own) or prefetchers.foresees(prefetcher):
         M = foresee(M, first_run(arrays, program, platform, gpus))
-    return M, told
+    return M, told, asked
 
 
 class _AtWork:
@@ -161,12 +161,13 @@ class _AtWork:
         self, M: DriverState, spans: Mapping[str, Span], program: Steps, platform: Platform, told: list[str],
         watch: Watch | None, between: Connections | None = None,
     ) -> None:  # fmt: skip
-        self.M, self.spans, self.program, self.platform, self.told = M, dict(spans), program, platform, told
+        self.M, self.program, self.platform = M, program, platform
         self.watch: Watch = watch or (lambda memory, steps: None)
         self.steps: list[StepResult] = []
         self.earlier = np.zeros(M.raster.shape[:2], np.int64)
         self.reason, self.where, self.began, self.logged_before = "", "device", 0.0, 0
         used(M, program, spans)
+        told += hints.told(M, program, spans)
         small = bool(platform.host_memory) and len(M.blocks) * BLOCK_BYTES > platform.host_memory
         self.islands = OnIslands(M, platform, program, spans, self._seen if watch or small else None, between)
         self.ended = 0
@@ -185,25 +186,12 @@ class _AtWork:
 
     def _host(self, step: Any) -> None:
         M = self.M
-        if isinstance(step, Wait):
-            return
         if isinstance(step, Start):
             self.earlier = begin(M)
             self.steps.clear()
             self.ended = 0
             self.began, self.logged_before = float(M.state["now"][0]), int(M.state["logged"][0])
             self.watch(M, 0)
-            return
-        start, before = float(M.state["now"][0]), M.counts.copy()
-        failed = run(M, step, self.spans, self.platform, self.told)
-        M.state["now"] = math.ceil(M.state["now"][0] - SAME_INSTANT)  # what is next begins at a tick
-        self.steps.append(StepResult(title(step), start, float(M.state["now"][0]), minus(M.counts, before)))
-        self.ended = len(self.steps)
-        self.watch(M, self.ended)
-        if failed:
-            self._fails(step)
-        else:
-            self._is_full(step)
 
     def _kernels(self, first: int, outer: int) -> None:
         M = self.M
@@ -258,11 +246,12 @@ def first_run(arrays: Sequence[Array], program: Steps, platform: Platform, gpus:
     for step in program:
         if not isinstance(step, Start | Wait):
             M = make_room(M)
-            run(M, step, spans, platform, [])
+            run(M, step, spans, platform)
     return sorted_runs(M)
 
 
-def run(M: DriverState, step: Any, spans: dict[str, Span], platform: Platform, told: list[str]) -> int:
+def run(M: DriverState, step: Any, spans: dict[str, Span], platform: Platform) -> int:
+    """A step by itself, ahead of any clock; not 0: it could not be carried out."""
     known(M, step)
     if isinstance(step, Kernel):
         return launch(M, step, spans, platform)
@@ -270,17 +259,17 @@ def run(M: DriverState, step: Any, spans: dict[str, Span], platform: Platform, t
     if isinstance(step, HostTouch | Prefetch):
         first, outer = pages(span, step.first, step.count, platform, title(step))
         if isinstance(step, HostTouch):
-            return int(host.host_touch(M, first, outer, step.write))
-        return int(host.migrate(M, first, outer, step.to))
+            return aside.host_touch(M, first, outer, step.write)
+        return aside.migrate(M, first, outer, step.to)
     if isinstance(step, Discard):
-        host.discard(M, *pages(span, step.first, step.count, platform, title(step)))
+        aside.discard(M, *pages(span, step.first, step.count, platform, title(step)))
         return 0
     first, outer = pages(span, 0, None, platform, title(step))
     if isinstance(step, Free):
-        host.release(M, first, outer)
+        aside.release(M, first, outer)
         spans[step.array] = replace(span, freed=True)
     else:
-        told += [t for t in advise(M, step, first, outer) if t not in told]
+        hints.advise(M, step, first, outer)
     return 0
 
 
@@ -311,11 +300,11 @@ def used(M: DriverState, program: Steps, spans: Mapping[str, Span]) -> None:
             known(M, step)
             for access in step.accesses:
                 find(access.array, alive, step.name)
-        elif isinstance(step, HostTouch | Prefetch):
+        elif isinstance(step, HostTouch | Prefetch | Advise | Discard | Free):
             known(M, step)
             find(step.array, alive, title(step))
-        elif isinstance(step, Free) and step.array in alive:
-            alive[step.array] = replace(alive[step.array], freed=True)
+            if isinstance(step, Free):
+                alive[step.array] = replace(alive[step.array], freed=True)
 
 
 def known(M: DriverState, step: Any) -> None:
@@ -333,7 +322,7 @@ def launch(M: DriverState, kernel: Kernel, spans: Mapping[str, Span], platform: 
         M.counts["busy"][kernel.gpu] += kernel.ns or 0.0
         return 0
     paged = Paged(M, platform, launched([[kernel]], spans, platform, M), [0], gpu=kernel.gpu, counts=False)
-    return int(run_alone(M, paged.tables, 0))
+    return aside.run_alone(paged, 0)
 
 
 def minus(after: Any, before: Any) -> Any:

@@ -104,7 +104,7 @@ def columns(pairs: Pairs, began: float, waited: Mapping[str, Any], stalls: Mappi
 
 def _after(step: Step) -> int:
     """The streams that a step of the host waits for, as bits; -1: all of them."""
-    after = step.after if isinstance(step, HostTouch) else None
+    after = getattr(step, "after", None)
     return -1 if after is None else sum(1 << stream for stream in set(after) if stream < MOST_STREAMS)
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gpusim.engine.clock.links import SAME_INSTANT
+from gpusim.engine.pages import hints
 from gpusim.engine.pages.driver_tables import DriverState
 from gpusim.engine.pages.on_island import OnIsland, on_clock
-from gpusim.engine.pages.simulate import StepResult, host_is_full, minus, run
+from gpusim.engine.pages.simulate import StepResult, host_is_full
 from gpusim.engine.pages.timeline import Timeline
 from gpusim.engine.state import NEVER
 from gpusim.machine.driver_parameters import UvmError
 from gpusim.machine.platforms import Platform
 from gpusim.programs.managed.layout import Span
-from gpusim.programs.managed.steps import Kernel, ManagedProgram, Start, Wait, on_stream, reach, title
+from gpusim.programs.managed.steps import Kernel, ManagedProgram, Start, on_stream, reach, title
 
 
 class SteppedRun:
@@ -35,8 +34,7 @@ class SteppedRun:
         if not kernels or any(kernel.gpu != 1 for kernel in kernels):
             said = f"{program.name} runs kernels on several GPUs" if kernels else f"{program.name} runs no kernel"
             raise UvmError(f"{said}: it cannot share one with other processes", hint="a program with kernels on one GPU")
-        self.memory, self.platform, self.program, self.timeline, self.told = M, platform, program, timeline, told
-        self.spans = dict(spans)
+        self.memory, self.platform, self.program, self.timeline = M, platform, program, timeline
         self.on = on_clock(program.steps)
         self.kernels = OnIsland(self, M, platform, program.steps, spans, 1, percentage, **seat)
         self.simulation, self.paged = self.kernels.simulation, self.kernels.paged
@@ -44,8 +42,8 @@ class SteppedRun:
         self.at, self.began, self.ended, self.started = 0, 0, 0, -1
         self.reason, self.where = "", "device"
         self.leaves: Callable[[], None] = lambda: None
-        self._hosts: dict[int, StepResult] = {}
-        self._done, self._exact = 0, 0.0
+        self._done = 0
+        told += hints.told(M, program.steps, spans)
 
     def begin(self) -> None:
         """The clock begins: the host does what it does before the first kernel."""
@@ -84,12 +82,10 @@ class SteppedRun:
                     found.append(StepResult(title(step), start, min(end, float(self.simulation.now)), counts, gpu, stalled))
                 if start == NEVER or (end == NEVER and not self.reason):
                     self.reason = self.reason or f"{title(step)}: GPU memory is full and may not be evicted"
-            elif place in self._hosts:
-                found.append(self._hosts[place])
         return found
 
     def _go_on(self, now: int) -> bool:
-        """The host goes on now: all kernels up to its next step, or that; True when there is any."""
+        """The host goes on now, up to where its clock stops; True when there is anything."""
         steps = self.program.steps
         while self.at < len(steps) and not self.reason:
             step = steps[self.at]
@@ -100,13 +96,6 @@ class SteppedRun:
             if isinstance(step, Start):
                 self.began, self.started = now, self.at
                 self.starts()
-            elif not isinstance(step, Wait):
-                after = self._host(step, now)
-                self.at += 1
-                if after > now:
-                    self.kernels.pause(after)
-                    return True
-                continue
             self.at += 1
         self.ended = now
         return False
@@ -116,21 +105,6 @@ class SteppedRun:
         self.earlier = self.memory.ranges.copy()
         self._done = 0
         self._watch()
-
-    def _host(self, step: Any, now: int) -> int:
-        """A step that is on no clock begins now: when it is over."""
-        M = self.memory
-        M.state["now"] = self._exact if self._exact <= now < self._exact + 1.0 else now
-        before = M.counts.copy()
-        failed = run(M, step, self.spans, self.platform, self.told)
-        self._exact = float(M.state["now"][0])
-        after = math.ceil(self._exact - SAME_INSTANT)
-        self._hosts[self.at] = StepResult(title(step), float(now), float(after), minus(M.counts, before))
-        if failed:
-            self.reason = f"{title(step)}: GPU memory is full and may not be evicted"
-        self._is_full(self.at)
-        self._watch()
-        return after
 
     def _watch(self) -> None:
         self.timeline.watch(self.memory, self._done)

@@ -7,6 +7,7 @@ from types import ModuleType
 from gpusim.base.calls import parse
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages import chunk_policy
+from gpusim.engine.pages.asked import PythonPolicies
 from gpusim.engine.pages.chunks import oldest
 from gpusim.engine.pages.dispatch import dispatch
 from gpusim.engine.pages.driver_tables import DISCARDED, NONE, UNUSED, USED, DriverState
@@ -29,7 +30,7 @@ refuse = NAMED.refuse
 def find(text: str, own: Registry = SHIPPED) -> EvictPolicy | str:
     """The policy that this text names: one of POLICIES by its name, any other ready to run.  Raises as `refuse`."""
     found: EvictPolicy | str = NAMED.find(text, own)
-    if isinstance(found, EvictPolicy) and found.form not in chunk_policy.FORMS:
+    if isinstance(found, EvictPolicy) and found.uncompiled:
         raise found.error(f"is asked by compiled code, and numba cannot compile it: {found.uncompiled}")
     return found
 
@@ -45,11 +46,11 @@ def module(text: str) -> ModuleType | None:
     return POLICIES.get(parse(text)[0])
 
 
-def choose(M: DriverState, policy: EvictPolicy | str, seed: int) -> DriverState:
+def choose(M: DriverState, policy: EvictPolicy | str, seed: int, asked: PythonPolicies) -> DriverState:
     """The policy of a run."""
     s = M.state[0]
     if isinstance(policy, EvictPolicy):
-        return chunk_policy.install(M, policy, seed)
+        return chunk_policy.install(M, policy, seed, asked)
     variant = POLICIES[policy]
     s["evict"] = tuple(POLICIES).index(policy)
     s["drops_clean"] = hasattr(variant, "DROPS_CLEAN")

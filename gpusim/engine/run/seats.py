@@ -11,7 +11,7 @@ from gpusim.base.errors import GpusimError
 from gpusim.engine.fabric.tables import Fabric
 from gpusim.engine.state import AT_ONCE, BY_TURNS
 from gpusim.machine.sharing import SMS
-from gpusim.machine.tenancy import KERNELS, SLICES, Tenancy, runlist
+from gpusim.machine.tenancy import SLICES, YIELDS, Tenancy, runlist
 
 if TYPE_CHECKING:
     from gpusim.engine.run.simulate import Simulation
@@ -37,7 +37,7 @@ def take(fabric: Fabric, simulations: Sequence[Simulation], tenancy: Tenancy, *,
     gpu["fixed"], gpu["of_a_processor"] = tenancy.switch.fixed, tenancy.switch.of_a_processor
     for seat, tenant in zip(fabric.seats, tenancy.tenants, strict=True):
         seat["slice"], seat["priority"], seat["part"] = tenant.slice, tenant.priority, 0.0 if by_turns else 1.0
-    gpu["keeps"], gpu["apart"], gpu["asks"] = tenancy.yields == KERNELS, tenancy.apart, asks
+    gpu["keeps"], gpu["apart"], gpu["asks"] = YIELDS.index(tenancy.yields), tenancy.apart, asks
     if asks:  # turns are named by their programs
         return fabric._replace(turns=np.arange(len(simulations)))
     return fabric._replace(turns=np.array(runlist([tenant.level for tenant in tenancy.tenants]), np.int64))

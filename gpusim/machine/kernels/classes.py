@@ -30,6 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpusim.base.errors import TraceError
+from gpusim.machine.kernels.limits import MASKED, NORMALISED, elements_a_clock, longest_block, normalised_rows
 from gpusim.machine.kernels.numbers import bytes_of
 from gpusim.machine.kernels.shapes import winograd
 from gpusim.trace.shapes import Dims, Item, Shape, TensorList, parse
@@ -57,6 +58,7 @@ class ClassedKernel(NamedTuple):
     fast_loop: float = 1.0
     transformed: float = 0.0
     issue: float = 0.0
+    longest: float = 0.0
 
 
 _TABLE: tuple[tuple[str, str], ...] = (  # the first that matches the whole name
@@ -196,7 +198,14 @@ def _stream(
     elif what in ("pool", "pool backward") and layout == "nhwc":
         what += " nhwc"
     special = written / size if what == "special" else 0.0
-    yield ClassedKernel(what, dtype, 0.0, moved, moved, special=special)
+    rate, longest = 0.0, 0.0
+    if shape is not None:
+        plain = base(name)
+        rate, longest = elements_a_clock(what, plain, shape, mixed), longest_block(what, plain, shape)
+    elements = written / bytes_of(dtype) if rate else 0.0
+    if what == "layer_norm" and dtype in _HALF and shape is not None:
+        elements, rate = normalised_rows(shape), 1 / NORMALISED
+    yield ClassedKernel(what, dtype, elements, moved, moved, special=special, issue=rate, longest=longest)
     if flops:
         yield ClassedKernel("gemm", dtype, flops, 0.0, 0.0, loop=64.0)
 
@@ -265,7 +274,9 @@ def _attention(what: str, dtype: str, shape: Shape, flops: float, moved: float) 
         pairs /= 2
     counted = (10.0 if backward else 4.0) * pairs * wide
     sides = (float(key[2]), float(rows), float(wide), float(query[0] * heads))
-    return ClassedKernel(what, dtype, counted, moved, moved, *sides, special=pairs)
+    masked = not backward and any(isinstance(item, tuple) and item[-2:] == (rows, key[2]) for item in shape.inputs[3:])
+    issue = 4.0 * wide * MASKED if masked and rows > 1 else 0.0
+    return ClassedKernel(what, dtype, counted, moved, moved, *sides, special=pairs, issue=issue)
 
 
 def _conv(dtype: str, shape: Shape, moved: float) -> Iterator[ClassedKernel]:

@@ -15,6 +15,7 @@ An interval holds the logarithm of true / stated time four times out of five.  E
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gpusim.machine.kernels import store
 from gpusim.machine.kernels.measured import MeasuredGpu, measured_gpu
 from gpusim.machine.kernels.numbers import SHORT, Numbers, tf32
 from gpusim.machine.kernels.operators import PRODUCTS, Described, KernelGroup, described, kind
@@ -234,7 +236,24 @@ def _fitted(
         dtype = computed_in(group.what, group.dtype, trace.meta, gpu.numbers)
         if kind(group.what) == _CONVERSION and dtype == "fp32":
             continue  # without TF32 no tensor core asks for it
-        yield group, dtype, *_fit(group.what, dtype, gpu.numbers.capability)
+        fit, name, near = _fit(group.what, dtype, gpu.numbers.capability)
+        own = _recorded(group.what, dtype, gpu, fit)
+        yield (group, dtype, own, None, False) if own else (group, dtype, fit, name, near)
+
+
+def _recorded(what: str, dtype: str, gpu: MeasuredGpu, fit: ShippedFit) -> ShippedFit | None:
+    """The fit with what recorded steps of this very GPU, or of one of its family, say of the class."""
+    width = "half" if dtype in ("bf16", "fp16") else "float32"
+    for name in (gpu.own, *gpu.kin):
+        classes, interval = store.of_recordings(name)
+        if numbers := classes.get((what, width)):
+            return ShippedFit(replace(fit.coefficients, **numbers), (), (name,), dict.fromkeys(BASIS, interval))
+    return None
+
+
+def fitted_class(what: str, dtype: str, capability: float) -> ShippedFit:
+    """What published kernels and steps say of a class, whatever was recorded on single GPUs."""
+    return _fit(what, dtype, capability)[0]
 
 
 def bytes_from_memory(trace: Trace, gpu: MeasuredGpu) -> F64:

@@ -1,9 +1,9 @@
 """What kernels need of a GPU beside time: multiprocessors, and bandwidth of its memory.
 
 A kernel whose launch configuration is recorded can use as many multiprocessors as hold its blocks.  One of which nothing more
-is known, or whose blocks this GPU cannot hold, can use all of them, in more than one wave.  Of a program that may not use all,
-a kernel bound by memory needs only as many as ask for all of the bandwidth: on an H100 a triad kept 0.95 of its rate with 50 %
-of the multiprocessors and 0.85 with 25 %, as if 29 % sufficed (gpusim/calibrate/data/h100_sxm).
+is known, or whose blocks this GPU cannot hold, can use all of them, in waves (`OF_ONE_IN_WAVES`).  Of a program that may not
+use all, a kernel bound by memory needs only as many as ask for all of the bandwidth: on an H100 a triad kept 0.95 of its rate
+with 50 % of the multiprocessors and 0.85 with 25 %, as if 29 % sufficed (gpusim/calibrate/data/h100_sxm).
 """
 
 from __future__ import annotations
@@ -34,11 +34,18 @@ SATURATES = 0.29
 """Share of the multiprocessors from which on streaming kernels have all of the bandwidth."""
 
 
+OF_ONE_IN_WAVES = 208
+"""Multiprocessors that the blocks of a kernel in waves fill, of which no launch is recorded: as those of Orion's ten programs
+(harmonic mean over their time, of the programs alike; gpusim/calibrate/data/sharing_kernels.csv.gz)."""
+ALL = 1_000_000
+
+
 class KernelNeeds(NamedTuple):
     """What O operators need of a GPU."""
 
     sms: I32
-    """(2, O): multiprocessors that each can use, 0 for what is no kernel; whether its whole grid is resident at once on them"""
+    """(3, O): multiprocessors that each can use, 0 for what is no kernel; whether its whole grid is resident at once on them;
+    millionths of its work that are done when its last blocks have begun, if all of them are its own"""
     memory: F64
     """(O,) of the memory's bandwidth by each that runs alone, bytes/ns"""
     processors: int
@@ -75,25 +82,32 @@ def with_collectives(needs: KernelNeeds, trace: Trace, blocks: Mapping[int, int]
 
 
 def _processors(trace: Trace, profile: Profile, processors: int, limit: int) -> I32:
-    """(2, O) as `KernelNeeds.sms`; a collective takes as many as it has channels, as far as the program may."""
+    """(3, O) as `KernelNeeds.sms`; a collective takes as many as it has channels, as far as the program may."""
     of_collectives = profile.collective and profile.collective.channels
     channels = min(limit, int(of_collectives.value)) if of_collectives else 0
-    found = np.zeros((2, trace.ops), np.int32)
+    found = np.zeros((3, trace.ops), np.int32)
     is_kernel = trace.activity == KERNEL
-    found[0, is_kernel] = processors
+    found[0, is_kernel], found[2, is_kernel] = processors, begun(OF_ONE_IN_WAVES / limit)
     if trace.launches:
-        of_launches = np.array([_of_launch(parse_launch(text), profile, processors) for text in trace.launches], np.int64)
+        launches = [parse_launch(text) for text in trace.launches]
+        of_launches = np.array([_of_launch(each, profile, processors, limit) for each in launches], np.int64)
         known = is_kernel & (trace.launch >= 0)
         found[:, known] = of_launches[trace.launch[known]].T
-    found[:, trace.activity == COLLECTIVE] = [[channels], [1]]
+    found[:, trace.activity == COLLECTIVE] = [[channels], [1], [ALL]]
     return found
 
 
-def _of_launch(launch: LaunchConfiguration, profile: Profile, processors: int) -> tuple[int, bool]:
-    """(multiprocessors that hold its blocks, whether they hold all at once)"""
+def _of_launch(launch: LaunchConfiguration, profile: Profile, processors: int, limit: int) -> tuple[int, bool, int]:
+    """(multiprocessors that hold its blocks, whether they hold all at once, what is done when the last have begun)"""
     resident = resident_blocks(launch, profile)
     wanted = -(-launch.blocks // resident) if resident else processors + 1
-    return min(processors, wanted), wanted <= processors
+    waves = launch.blocks / resident / limit if resident else OF_ONE_IN_WAVES / limit
+    return min(processors, wanted), wanted <= processors, ALL if wanted <= processors else begun(waves)
+
+
+def begun(waves: float) -> int:
+    """Millionths of a kernel's work that are done when the last of its blocks begin: those that run then are half done."""
+    return round(ALL * (1 - 0.5 / max(1.0, waves)))
 
 
 def _bandwidths(trace: Trace, duration: I64, gpu: MeasuredGpu) -> F64:

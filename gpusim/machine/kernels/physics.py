@@ -4,7 +4,7 @@
     first = the bytes that a kernel before moves, at its share of the bandwidth
     a = flops / (peak * compute) * (1 + fill / loop) * (1 + tile / 2 * (1 / rows + 1 / columns))
         + special * exponentials / (16 * processors * clock)
-        at least flops / (issue * processors * clock)
+        at least flops / (issue * processors * clock), and longest / clock, which is one thread block
     b = moved * ((1 - hit) / (bandwidth * memory) + hit / cache rate)
         hit = 2 - touched / (reach * cache), within 0..1; cache rate by generation, at least the memory's
     c = chain * (loop * 2 * 128^2 * processors / peak)^growth    one tile's loop on one processor, split as growth says
@@ -120,6 +120,7 @@ def _terms(c: ClassCoefficients, work: Work, gpu: Rates, flops: F64, loop: F64, 
     tiles = 1 + c.tile / 2 * (1 / work.rows + 1 / work.columns)
     a = flops / gpu.peak * 1e9 * (1 + c.fill / loop) * tiles
     a = np.maximum(a, work.flops * 1e9 / (np.where(work.issue > 0, work.issue, np.inf) * gpu.processors * gpu.clock))
+    a = np.maximum(a, work.longest / gpu.clock * 1e9)
     a = a + work.special * c.special / (_SPECIAL * gpu.processors * gpu.clock) * 1e9
     b = _moving(c, moved, touched, gpu, c.memory)
     chain = c.chain * (loop * _TILE * gpu.processors / gpu.peak * 1e6) ** c.growth if c.chain else np.zeros_like(b)

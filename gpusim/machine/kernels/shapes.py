@@ -53,7 +53,10 @@ class Work:
     transformed: F64
     """Bytes that it moves beside `moved`."""
     issue: F64 = field(default_factory=lambda: np.zeros(1))
-    """Flops that a processor computes in a clock at most, where operands do not lie as its wide loads want them; else 0."""
+    """Flops that a processor computes in a clock at most, where operands do not lie as its wide loads want them; else 0.
+    Of kernels that move bytes: elements, where each is loaded alone."""
+    longest: F64 = field(default_factory=lambda: np.zeros(1))
+    """Clocks that one thread block takes, where blocks are few or long; else 0."""
 
     @staticmethod
     def of(flops: F64, moved: F64, **more: F64) -> Work:
@@ -61,7 +64,7 @@ class Work:
         full = np.ones_like(moved)
         default = {"touched": moved, "loop": full, "rows": 1e9 * full, "columns": 1e9 * full, "batch": full}
         default |= {"before": 0 * full, "special": 0 * full, "fast": 0 * full, "fast_loop": full, "transformed": 0 * full}
-        default["issue"] = 0 * full
+        default |= {"issue": 0 * full, "longest": 0 * full}
         return Work(flops, moved, **{**default, **more})
 
 

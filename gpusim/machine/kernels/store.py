@@ -74,6 +74,20 @@ def of_steps() -> dict[tuple[str, str], ClassCoefficients]:
 
 
 @cache
+def of_recordings(gpu: str) -> tuple[dict[tuple[str, str], dict[str, float]], tuple[float, float]]:
+    """What recorded steps say of this GPU: by class and "half" or "float32" coefficients in place of others; with the 10th and
+    90th percentile of log(measured / model) of recordings that were not fitted."""
+    found = _data("recorded").get(gpu)
+    if not found:
+        return {}, (0.0, 0.0)
+    classes = {
+        (entry["what"], entry["type"]): {name: float(value) for name, value in entry["coefficients"].items()}
+        for entry in found["classes"]
+    }
+    return classes, (float(found["interval"][0]), float(found["interval"][1]))
+
+
+@cache
 def intervals_of_steps() -> dict[str, tuple[float, float]]:
     """By basis: the 10th and 90th percentile of log(measured / model) of whole steps that were not fitted."""
     found = _data("steps")["intervals"]

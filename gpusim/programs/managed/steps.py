@@ -102,26 +102,30 @@ ADVICE: tuple[str, ...] = get_args(Hint)
 
 @dataclass(frozen=True)
 class Advise:
-    """cudaMemAdvise for all of an array."""
+    """cudaMemAdvise for all of an array; `after` as of HostTouch."""
 
     array: str
     advice: str
     processor: int = 1
     where: str = field(default="", compare=False)
+    after: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
 class Discard:
-    """cuMemDiscardBatchAsync: what an array holds is not needed any more."""
+    """cuMemDiscardBatchAsync: what an array holds is not needed any more; `after` as of HostTouch."""
 
     array: str
     first: int = 0
     count: int | None = None
     where: str = field(default="", compare=False)
+    after: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
 class Free:
+    """cudaFree, which waits for all kernels before."""
+
     array: str
     where: str = field(default="", compare=False)
 
@@ -158,9 +162,11 @@ def on_stream(step: Step) -> TypeGuard[Kernel | Prefetch]:
     return isinstance(step, Kernel) or (isinstance(step, Prefetch) and step.stream is not None)
 
 
-def waited_for(step: Step) -> TypeGuard[HostTouch | Prefetch]:
-    """Whether the step takes time on the clock of the GPUs, and the program goes on when it is over."""
-    return isinstance(step, HostTouch) or (isinstance(step, Prefetch) and step.stream is None)
+def waited_for(step: Step) -> TypeGuard[HostTouch | Prefetch | Advise | Discard | Free]:
+    """Whether the host does the step on the clock of the GPUs, and the program goes on when it is over."""
+    if isinstance(step, Prefetch):
+        return step.stream is None
+    return isinstance(step, HostTouch | Advise | Discard | Free)
 
 
 def reach(steps: Steps, first: int, gpus: int) -> int:
@@ -185,7 +191,10 @@ def gpus_of(steps: Steps) -> int:
 
 
 # What programs did not have to say at first.
-UNSAID = {(Kernel, "stream"): 0, (Prefetch, "stream"): None, (Prefetch, "gpu"): 1, (HostTouch, "after"): None}
+UNSAID = {
+    (Kernel, "stream"): 0, (Prefetch, "stream"): None, (Prefetch, "gpu"): 1, (HostTouch, "after"): None,
+    (Advise, "after"): None, (Discard, "after"): None,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,9 @@ class _Reader:
         elif isinstance(step, words.RecordingText):
             out += self._recorded(path, step)
         elif isinstance(step, words.AdviseText):
-            out += [Advise(name, step.hint, _processor(step.processor), where) for name in step.advise]
+            hint, processor, after = step.hint, _processor(step.processor), _streams(step.after)
+            out += [Advise(name, hint, processor, where, () if k and after is not None else after)
+                    for k, name in enumerate(step.advise)]  # fmt: skip
         elif isinstance(step, words.FreeText):
             for name in dict.fromkeys(name for name in step.free if step.free.count(name) > 1):
                 self._complain((*path, "free"), f"'{name}' is freed twice")
@@ -168,7 +170,7 @@ class _Reader:
 
     def _ranges(self, path: Path_, said: Any, where: str) -> Iterator[Step]:
         """Steps for bytes [first, first + count) of arrays."""
-        after = _streams(said.after) if isinstance(said, words.HostText) else None
+        after = None if isinstance(said, words.PrefetchText) else _streams(said.after)
         for name in self._names(said):
             size = _bytes(self.arrays[name])
             count = size - said.first if said.count is None else said.count
@@ -181,11 +183,11 @@ class _Reader:
                 self._complain((*path, "count"), f"bytes {said.first:,} to {end:,} lie outside of '{name}', which has {size:,}")
             elif isinstance(said, words.HostText):
                 yield HostTouch(name, said.host_write is not None, said.first, said.count, where, after)
-                after = after if after is None else ()  # the program waits once for all that one step touches
             elif isinstance(said, words.PrefetchText):
                 yield Prefetch(name, _processor(said.to), said.first, said.count, where, said.stream, said.gpu)
             else:
-                yield Discard(name, said.first, said.count, where)
+                yield Discard(name, said.first, said.count, where, after)
+            after = after if after is None else ()  # the program waits once for all that one step is about
 
     def _kernels(self, path: Path_, said: words.KernelText, where: str) -> Iterator[Kernel]:
         before = len(self.problems)

@@ -206,6 +206,8 @@ class AdviseText:
     advise: Names
     hint: Hint
     processor: Processor = "gpu"
+    after: Streams = "all"
+    """For which streams the program waits before, as for the CPU's reads and writes."""
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -215,6 +217,8 @@ class DiscardText:
     discard: Names
     first: Bytes = 0
     count: Bytes | None = None
+    after: Streams = "all"
+    """For which streams the program waits before, as for the CPU's reads and writes."""
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)

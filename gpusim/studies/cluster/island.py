@@ -29,10 +29,9 @@ from gpusim.experiment.key import Code
 from gpusim.experiment.single import single
 from gpusim.experiment.spec import KINDS, Policies, RunSpec
 from gpusim.experiment.tasks import Task
-from gpusim.experiment.tenants import switch_of
 from gpusim.machine import catalogue, mig
 from gpusim.machine.profile import Profile
-from gpusim.machine.tenancy import MIG, MPS, SLICES, Tenancy, Tenant
+from gpusim.machine.tenancy import MIG, MPS, SLICES, Tenancy, Tenant, switch_of
 from gpusim.machine.topology import build
 from gpusim.policies.clusters import ArrivingJob, ClusterSpec, JobRates, Part
 from gpusim.studies.fragmentation.inputs import open_trace
@@ -166,7 +165,8 @@ class IslandRates(JobRates):
             Program(work, gpu, room, cap) for work, room, (_, cap, _) in zip(works, rooms, rows, strict=True)
         ]
         apart = bool(self.caps) and sum(cap for _, cap, _ in rows) <= 100
-        tenancy = Tenancy(self.sharing, tuple(Tenant() for _ in rows), switch_of(gpu), apart=apart)
+        switch = switch_of(gpu)
+        tenancy = Tenancy(self.sharing, tuple(Tenant(switch.slice) for _ in rows), switch, apart=apart)
         ran = simulate_tenants(programs, tenancy, **self._choices)
         for (model, *_), result in zip(rows, ran.results, strict=True):
             _finished(model, kind, result)

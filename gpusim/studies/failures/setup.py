@@ -23,6 +23,7 @@ from gpusim.studies.failures.steps import SEVERAL, SimulatedSteps
 
 BYTES_OF_PARAMETER = 14
 """Of training state that is saved: weights in 16 bits, masters and Adam's two moments in 32."""
+_BOARD = 8  # GPUs on a board with NVSwitches, which is one host's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,8 +194,13 @@ def _hosts(word: str) -> tuple[Topology, int, int]:
     hosts = Counter(machine.host[gpu] for gpu in machine.gpus)
     if len(set(hosts.values())) > 1:
         raise GpusimError(f"the hosts of '{machine.name}' have different numbers of GPUs, which a long run does not model")
-    count = len(hosts) * times // 2 if times > 2 else len(hosts)
-    return machine, count, next(iter(hosts.values()))
+    count, each = len(hosts) * times // 2 if times > 2 else len(hosts), next(iter(hosts.values()))
+    if each > _BOARD and machine.of_kind("nvswitch") and match is not None:
+        parts = [(name, build.load(name)) for name in sorted(build.names(), key=lambda name: not name.startswith("hgx"))]
+        of = [name for name, one in parts if len(one.gpus) == _BOARD and {one.profile(g).name for g in one.gpus} == {match[2]}]
+        hint = f"write {each // _BOARD} x {of[0]}" if of and each % _BOARD == 0 else "name machines with a network"
+        raise GpusimError(f"'{word}' is one host of {each} GPUs, which fail together, and boards have {_BOARD}", hint=hint)
+    return machine, count, each
 
 
 def state_bytes(word: str) -> int:

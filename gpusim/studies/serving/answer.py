@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from gpusim.base.errors import GpusimError
+from gpusim.base.text import join
 from gpusim.base.units import parse_time
 from gpusim.engine.serving.run import ServiceRun
+from gpusim.machine.kernels.measured import measured_gpu
 from gpusim.results.served import Objective, Served
 from gpusim.studies.serving.prices import hourly
 from gpusim.studies.serving.refusals import POOLED
@@ -70,6 +72,16 @@ class ServingAnswer:
         if self.beside is not None:
             found |= {f"beside_{name}": value for name, value in self.beside.metrics().items()}
         return found
+
+    def emulated(self) -> str:
+        """Where GPUs have no products in the type of the weights, in which type they are computed, as a sentence; else ""."""
+        word, found = self.service.spec.weights.partition("_")[0], dict[str, str]()
+        for group in self.service.groups:
+            profile = self.service.topology.profile(group[0])
+            found[profile.name] = measured_gpu(profile).numbers.rate(word)[1]
+        by = {name: kind for name, kind in found.items() if word == "fp8" and kind != word}
+        machines, kinds = join(sorted(by)), join(sorted(set(by.values())))
+        return f"{machines} has no products in fp8: those with weights in fp8 are computed in {kinds}." if by else ""
 
     def kinds(self) -> list[dict[str, Any]]:
         """A row for the replicas of each kind and role; [] where all are alike.

@@ -87,15 +87,14 @@ def shared_by(way: str, devices: Sequence[Profile]) -> ServicesOnGpus:
     if spec.name == tenancy.MPS and spec.params:
         said = f"mps({spec.params[0][0]}) of services is not modelled: a step fills all multiprocessors"
         raise GpusimError(said, hint="write mps")
-    found = tenancy.way(spec).tenancy(1, tenancy.Switch())
+    found = tenancy.way(spec).tenancy(1, tenancy.switch_of(devices[0]) if devices else tenancy.Switch())
     assert found is not None
     return ServicesOnGpus(found, tuple(map(_state, devices)))
 
 
 def _state(gpu: Profile) -> float:
     """ns to move the state of all multiprocessors through the memory, in one direction."""
-    switch = tenancy.Switch(bandwidth=float(gpu.memory.bandwidth.value) / 1e9)
-    return switch.of_a_processor * int(gpu.gpu.sm_count.value)
+    return tenancy.switch_of(gpu).of_a_processor * int(gpu.gpu.sm_count.value)
 
 
 def as_long_as(requests: RequestTable, rate: float, other: RequestTable) -> RequestTable:
