@@ -4,10 +4,11 @@
 
 GTX 1080 Ti     single faults and copies (calibrate/uvm.py); what each report in the fault buffer costs: 2DCONV's kernels, whose
                 batches have a hundred reports where the single faults have one
-uTLB            from a report to its next: the batches of a sparse kernel on an RTX 5070 Ti, which sixteen SMs run
 T4              a report from the shares of fetching and sorting in a batch; one factor on all other times of the CPU, which is
                 another one, in a virtual machine: median batches of a stencil, of two sizes
-H100            one factor on the times of the CPU, in a virtual machine: single faults of five sizes
+H100            in a virtual machine: one factor on the times of the CPU, from single faults of five sizes; what a report costs,
+                from a kernel of 160 thread blocks, whose batches have a block each; what a first touch costs, from a sparse
+                kernel of a page a block
 POWER9          a page that comes and one that leaves: tiles that are prefetched, without faults, with and without evictions
 """
 
@@ -18,13 +19,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from uvm_programs import GIB, MIB, ON_CPU, T4, at_speed, conv2d_on, faults_on, grid_pass_on, p, prefetched_tiles
+from uvm_programs import (
+    GIB,
+    MIB,
+    ON_CPU,
+    T4,
+    conv2d_on,
+    device_kernel_on,
+    faults_on,
+    grid_pass_on,
+    h100_at,
+    prefetched_tiles,
+)
 from uvm_rows import TOUCHES
 
 from gpusim.calibrate.uvm import PublishedRow, fit, read
-from gpusim.engine.pages.simulate import simulate_uvm
 from gpusim.machine import platforms
-from gpusim.programs.managed.steps import Array, HostTouch
 
 ROWS = read(Path(__file__).parent.parent / "tests" / "data" / "uvm_measurements.csv")
 TILES = 3.06278, 1.69109  # GiB/s of the first pass and of the others: um_prefetch_reprex.cu's README, 32 GiB on a V100 of 16
@@ -50,17 +60,6 @@ def report() -> float:
         return conv2d_on(replace(gtx, work=work)).steps[1].ns
 
     return crossing(kernel, row("app_nvprof-001").value * 1e3, 200.0, 600.0)
-
-
-def batches_of_sparse(interval: float) -> int:
-    """Batches of a kernel of a page each in 4,096 blocks."""
-    gtx = platforms.load("rtx-5070-ti")
-    order = np.random.default_rng(7)
-    pages = np.stack([order.permutation(512)[:1] for _ in range(4096)]).astype(np.int64)
-    kernel = replace(p.sparse("a", order.permutation(4096), pages), ns=None)
-    machine = replace(gtx, work=replace(gtx.work, fault_interval=interval))
-    ran = simulate_uvm([Array("a", 8 * GIB)], [HostTouch("a"), kernel], machine, {"uvm_perf_prefetch_threshold": 0})
-    return int(ran.counts[1]["batches"])
 
 
 def share() -> float:
@@ -91,19 +90,26 @@ def t4() -> tuple[float, float]:
     return fault, factor
 
 
-def h100() -> float:
-    """The factor on the CPU's work that is derived for an H100."""
+def h100() -> tuple[float, float, float]:
+    """The numbers of h100_at."""
     rows = [r for r in ROWS if r.key.startswith("h100_fault_")]
     measured = np.array([r.value for r in rows])
     units = [TOUCHES[r.key.removeprefix("h100_fault_").removesuffix("KB")] for r in rows]
 
-    def us(factor: float) -> np.ndarray:
-        machine = at_speed(platforms.load("h100-sxm-80gb"), factor, 150.0)
-        return np.array([faults_on(machine, *each).steps[-1].ns / 1e3 for each in units])
+    def us(*numbers: float) -> np.ndarray:
+        return np.array([faults_on(h100_at(*numbers), *each).steps[-1].ns / 1e3 for each in units])
 
-    one = us(1.0)
-    slope, rest = (us(2.0) - one) / measured, 1 - one / measured
-    return 1 + float(slope @ rest / (slope @ slope))
+    def ms(name: str, *numbers: float) -> float:
+        return device_kernel_on(name, h100_at(*numbers)).steps[1].ns / 1e6
+
+    factor, report, first = 3.0, 200.0, 1.0
+    for _ in range(4):  # each moves the others' rows little
+        report = crossing(lambda x, f=factor, t=first: ms("few_160", f, x, t), row("h100-031").value, report, 1.1 * report)
+        first = crossing(lambda x, f=factor, r=report: ms("sparse_K1", f, r, x), row("h100-064").value, first, 0.9 * first)
+        one = us(factor, report, first)
+        slope, rest = (us(2.0 * factor, report, first) - one) / measured, 1 - one / measured
+        factor *= 1 + float(slope @ rest / (slope @ slope))
+    return factor, report, first
 
 
 def tiles() -> tuple[float, float]:
@@ -127,10 +133,8 @@ def main() -> None:
         f"{1 / f.out_byte:.2f} GB/s; a fault {f.fault:.0f} ns, a page {f.page:.0f} ns, a block's first {f.first_touch:.0f} ns; "
         f"a report {report():.0f} ns"
     )
-    for interval in (500.0, 600.0, 700.0, 900.0):
-        print(f"uTLB: {interval:.0f} ns, {batches_of_sparse(interval)} batches, measured {row('bench_sparse-103').value:.0f}")
     print("POWER9: a page comes in {:.2f} us and leaves in {:.2f} us".format(*tiles()))
-    print(f"H100: {h100():.2f} times the work of the CPU that is derived for it")
+    print("H100: {:.2f} times the derived work of the CPU, a report {:.0f} ns, {:.2f} times the first touch".format(*h100()))
     print("T4: a report {:.0f} ns, all else {:.2f} times the GTX 1080 Ti's".format(*t4()))
 
 

@@ -216,26 +216,31 @@ def grid_pass_on(machine: Platform, name: str, both: bool) -> UvmResult:
 
 # Kernels of uvm_device.cu on an H100.
 
-CPU_OF_H100 = 3.34  # its CPU's work against the derived machine's (uvm_fit.py)
-REPORTS_OF_H100 = 150.0  # ns from a uTLB's report to its next: 14 of each SM in a batch of the sparse kernel
+CPU_OF_H100 = 5.19, 268.0, 0.345  # uvm_fit.py
 
 
 @cache
 def h100() -> Platform:
     """The H100 of the measurements: its driver's work is that of a virtual machine."""
-    derived = load("h100-sxm-80gb")
-    return at_speed(derived, CPU_OF_H100, REPORTS_OF_H100)
+    return h100_at(*CPU_OF_H100)
 
 
-def at_speed(machine: Platform, factor: float, interval: float) -> Platform:
-    slower = {name: factor * (getattr(machine.work, name) or 0.0) for name in ON_CPU}
-    return replace(machine, work=replace(machine.work, fault_interval=interval, **slower))
+def h100_at(factor: float, report: float, first: float) -> Platform:
+    """Factors on all of the derived CPU's work, and on what a first touch takes beside; ns of a report."""
+    machine = load("h100-sxm-80gb")
+    work = replace(machine.work, **{name: factor * (getattr(machine.work, name) or 0.0) for name in ON_CPU})
+    touch = {name: first * getattr(work, name) for name in ("first_touch", "setup")}
+    return replace(machine, work=replace(work, fault=report, batch=work.batch + work.fault - report, **touch))
 
 
 @cache
 def device_kernel(name: str) -> UvmResult:
+    return device_kernel_on(name, h100())
+
+
+def device_kernel_on(name: str, machine: Platform) -> UvmResult:
     arrays, steps = looked_up(DEVICE_KERNELS, name, "kernel")()
-    return simulate_uvm([Array(x, size) for x, size in arrays.items()], steps, h100())
+    return simulate_uvm([Array(x, size) for x, size in arrays.items()], steps, machine)
 
 
 def _stream(floats: int) -> tuple[dict[str, int], list[Any]]:
@@ -330,14 +335,17 @@ def read_once(machine: str, n_bytes: int) -> UvmResult:
 
 
 @cache
-def read_again(machine: str, n_bytes: int, hints: tuple[str, ...] = (), runs: int = 3) -> UvmResult:
+def read_again(machine: str, n_bytes: int, hints: tuple[str, ...] = (), runs: int = 3, part: int = 1) -> UvmResult:
     """um_reprex.cu: two blocks of 128 threads for each multiprocessor read all of it, an int each a step; of its five runs the
-    first three."""
-    threads = load(machine).sms * 2 * 128
+    first three.  part: of memory and data, 8 for an eighth."""
+    whole = load(machine)
+    n_bytes //= part
+    threads = whole.sms * 2 * 128
     kernel = Kernel("read", [p.streaming("a", 128, threads=threads)], (threads // 128, 1), (128, 1),
                     (-(-n_bytes // (4 * threads)), 1))  # fmt: skip
     advice = [Advise("a", h, 0 if h == "preferred_location" else 1) for h in hints]
-    return ran(machine, {"a": n_bytes}, *advice, HostTouch("a"), *[kernel] * runs, **BEFORE_2023)
+    small = replace(whole, memory=whole.memory // part // (2 * MIB) * 2 * MIB)
+    return simulate_uvm([Array("a", n_bytes)], [*advice, HostTouch("a"), *[kernel] * runs], small, BEFORE_2023)
 
 
 def prefetched_tiles(machine: Platform, n_bytes: int, passes: int = 2) -> list[float]:

@@ -46,6 +46,8 @@ class Paging:
     """SMs that share a uTLB, which faults for them."""
     outstanding_faults: Count | None = None
     """Pages of a uTLB that may be waited for at once."""
+    outstanding_entries: Count | None = None
+    """Entries of a uTLB, of aligned 16 KiB each, in which these pages lie."""
     fault_buffer: Count | None = None
     """Entries of the buffer from which the driver fetches faults."""
     fault_interval: Time | None = None

@@ -68,7 +68,8 @@ class Platform:
     warps: int = 64            # an SM holds
     blocks: int = 32           # thread blocks an SM holds
     sms_per_utlb: int = 1
-    outstanding: int = 56      # pages of a uTLB that may be waited for
+    outstanding: int = 56      # pages of a uTLB that may be waited for ...
+    entries: int = 56          # ... and entries, of aligned 16 KiB, in which they lie
     buffer: int = 8192         # entries of the fault buffer
     page: int = 4096           # of the host
     cpu_rate: float = 10e9     # bytes/s of a program that fills or reads host memory with one thread
@@ -209,6 +210,7 @@ def of(profile: Profile, memory: int | None = None) -> Platform:
         blocks=int(v["thread_blocks"]),
         sms_per_utlb=int(v["sms_per_utlb"]),
         outstanding=int(v["outstanding_faults"]),
+        entries=int(v["outstanding_entries"]),
         buffer=int(v["fault_buffer"]),
         page=int(v["host_page"]),
         cpu_rate=v["cpu_rate"],

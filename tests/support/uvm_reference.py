@@ -10,6 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from math import gcd
 
 PER_BLOCK = 512
 SCHEDULERS = 4
@@ -56,7 +57,7 @@ class Warp:
 class Utlb:
     def __init__(self) -> None:
         self.queue: deque[Warp] = deque()
-        self.outstanding: dict[int, list[Warp]] = {}  # pages in the order in which they missed, and which warps wait for each
+        self.outstanding: list[tuple[int, Warp]] = []  # pages in the order in which they missed, and which warp waits
         self.left: dict[int, int] = {}
 
 
@@ -70,6 +71,7 @@ class Reference:
         self.capacity, self.limit, self.batch, self.threshold, self.warps = chunks, limit, batch, threshold, warps
         self.utlbs = [Utlb() for _ in range(sms)]
         self.turn = 0
+        self.stride = min((k for k in range(1, sms + 1) if gcd(k, sms) == 1), key=lambda k: abs(k - 0.618 * sms))
         self.batches = self.fetched = self.duplicates = self.faults = self.touches = 0
         self.log: list[tuple[str, int, frozenset[int]]] = []
 
@@ -97,18 +99,17 @@ class Reference:
             if self.mapped(page):
                 self.touches += 1
             else:
-                if page not in u.outstanding:
-                    if len(u.outstanding) == self.limit:
-                        return False
-                    u.outstanding[page] = []
-                u.outstanding[page].append(warp)
+                pages = {p for p, _ in u.outstanding}
+                if len(u.outstanding) == 8 * self.limit or len(pages | {page}) > self.limit:
+                    return False
+                u.outstanding.append((page, warp))
                 warp.pending += 1
             warp.lane += 1
         return True
 
-    def go_on(self, u: Utlb, warp: Warp) -> None:
+    def go_on(self, u: Utlb, warp: Warp, woken: bool = False) -> None:
         if warp.access < len(warp.writes):
-            u.queue.append(warp)
+            (u.queue.append if woken else u.queue.appendleft)(warp)
             return
         u.left[warp.cta] -= 1
         if u.left[warp.cta] == 0 and self.ctas:
@@ -140,31 +141,33 @@ class Reference:
                     moved = True
 
     def fetch(self) -> list[int]:
-        """One page of each uTLB in turn."""
+        """Three accesses of each uTLB in turn."""
         out: list[int] = []
         sent = [0] * len(self.utlbs)
-        pages = [list(u.outstanding) for u in self.utlbs]
         while any(sent[k] < len(u.outstanding) for k, u in enumerate(self.utlbs)):
             begin = self.turn
             for v in range(len(self.utlbs)):
-                k = (v + begin) % len(self.utlbs)
-                if sent[k] < len(self.utlbs[k].outstanding):
+                k = (begin + v * self.stride) % len(self.utlbs)
+                for page, _ in self.utlbs[k].outstanding[sent[k] : sent[k] + 3]:
                     if len(out) == self.batch:
                         self.turn = k
                         return out
-                    out.append(pages[k][sent[k]])
+                    out.append(page)
                     sent[k] += 1
         return out
 
     def replay(self) -> None:
         for u in self.utlbs:
-            for page in [p for p in u.outstanding if self.mapped(p)]:
-                for warp in u.outstanding.pop(page):
-                    self.touches += 1
-                    warp.pending -= 1
-                    if warp.pending == 0 and warp.asleep:
-                        warp.asleep = False
-                        self.go_on(u, warp)
+            waiting, u.outstanding = u.outstanding, []
+            for page, warp in waiting:
+                if not self.mapped(page):
+                    u.outstanding.append((page, warp))
+                    continue
+                self.touches += 1
+                warp.pending -= 1
+                if warp.pending == 0 and warp.asleep:
+                    warp.asleep = False
+                    self.go_on(u, warp, woken=True)
 
     def run(self, pages: Sequence[int], block: int, writes: list[bool]) -> None:
         """A kernel in which thread t touches pages[t], once for each of `writes`."""

@@ -1,11 +1,11 @@
 """The GPU's side of faults: warps issue accesses in turn, misses wait in the uTLBs, and those fill the fault buffer.
 
     thread blocks ─▶ slots of warps ─▶ a queue of accesses per uTLB ─┬─ mapped: done
-                                                                    └─ not: outstanding, at most 56 pages a uTLB
+                                                                    └─ not: outstanding, at most 56 of a uTLB
 
-A uTLB serves its accesses in order, and stands still when its outstanding pages are full: a store that a warp issues after its
-loads queues behind the loads of all other warps.  A warp goes on page by page: what was served once need not be there at the
-end.  What two accesses of one uTLB miss is one fault.
+A uTLB serves its accesses in order, and stands still when as many pages are outstanding as it can keep, 56 in 14 entries of
+16 KiB: a store that a warp issues after its loads queues behind the loads of all other warps.  A warp goes on page by page:
+what was served once need not be there at the end.  Each access that waits is reported, whatever else waits for its page.
 """
 
 from __future__ import annotations
@@ -26,16 +26,18 @@ SLOT = record(
     [("bx", i8), ("by", i8), ("warp", i8), ("step", i8), ("access", i8), ("lane", i8), ("page", i8), ("pending", i8),
      ("sleeps", i8)]
 )
-UTLB = record([("head", i8), ("queued", i8), ("out", i8), ("sent", i8), ("waiting", i8), ("free", i8), ("fresh", i8)])
-MISS = record([("write", i8), ("first", i8), ("last", i8)])  # an outstanding page: does a store wait, which accesses wait
-WAIT = record([("slot", i8), ("sectors", i8), ("lines", i8), ("next", i8)])  # slot: negative (~slot) for a store
+ENTRY = 14  # a uTLB keeps what waits in entries of 1 << ENTRY bytes
+WARPS = 8   # that may wait for each page
+UTLB = record([("head", i8), ("queued", i8), ("out", i8), ("pages", i8), ("entries", i8), ("sent", i8)])
+# An access that waits: slot of its warp, does it store, what it touches of the page, was it the first of its page, its entry.
+MISS = record([("slot", i8), ("write", i8), ("sectors", i8), ("lines", i8), ("page", i8), ("entry", i8)])
 FRONT = record(
-    [("processor", i8), ("utlbs", i8), ("limit", i8), ("wait_limit", i8),
+    [("processor", i8), ("utlbs", i8), ("limit", i8), ("entries", i8), ("entry_shift", i8),
      ("slots", i8),  # of a uTLB, that this kernel uses
      ("warps", i8), ("ctas", i8), ("grid_x", i8), ("next_cta", i8), ("threads", i8), ("steps", i8), ("accesses", i8),
      ("sweeps", i8),  # thread blocks that find all their pages run through at once (sweep.py)
      ("issued", i8), ("ns", f8), ("remote_ns", f8), ("read", f8), ("written", f8), ("peer", f8),  # remote bytes
-     ("outstanding", i8), ("turn", i8),
+     ("outstanding", i8), ("turn", i8), ("stride", i8),
      ("buffered", i8), ("get", i8)]
 )  # fmt: skip
 
@@ -49,9 +51,8 @@ class Front(NamedTuple):
     utlbs: Annotated[Any, UTLB, "U"]
     queue: Annotated[Any, i8, "U", "slots"]  # ring of slots that have an access to issue
     left: Annotated[Any, i8, "U", "slots"]   # warps that are left of the thread block whose first warp has this slot
-    out: Annotated[Any, i8, "U", "limit"]    # outstanding pages, in the order in which they missed ...
-    misses: Annotated[Any, MISS, "U", "limit"]  # ... and which accesses wait for each
-    waits: Annotated[Any, WAIT, "U", "wait_limit"]  # accesses that wait, in a list for each page
+    out: Annotated[Any, i8, "U", "waiting"]  # pages that accesses wait for, in the order in which they missed ...
+    misses: Annotated[Any, MISS, "U", "waiting"]  # ... and these accesses
     buffer: Annotated[Any, i8, "entries"]    # ring: 2 * page + write
     batch: Annotated[Any, i8, "entries"]
     spare: Annotated[Any, i8, "entries"]     # for sorting, as is ...
@@ -140,36 +141,21 @@ def mapped(M: DriverState, F: Front, page: int, write: bool) -> bool:
 def miss(F: Front, u: int, slot: int, page: int, write: bool, sectors: int, lines: int) -> bool:
     """The access waits for the page; False if the uTLB can take no more."""
     s, t = F.state[0], F.utlbs[u]
-    if t.waiting >= s.wait_limit:
+    if t.out >= F.out.shape[1]:
         return False
-    k = NONE
+    known, near, entry = 0, 0, page >> s.entry_shift
     for j in range(t.out):  # to the end: a loop that may stop is not vectorized
-        k = max(k, j if F.out[u, j] == page else NONE)
-    if k == NONE:
-        if t.out >= s.limit:
-            return False
-        k = t.out
-        F.out[u, k] = page
-        F.misses[u, k].write, F.misses[u, k].first, F.misses[u, k].last = 0, NONE, NONE
-        t.out += 1
-        s.outstanding += 1
-    x = F.misses[u, k]
-    i = t.free
-    if i == NONE:
-        i = t.fresh
-        t.fresh += 1
-    else:
-        t.free = F.waits[u, i].next
-    if write:
-        x.write = 1
-    w = F.waits[u, i]
-    w.slot, w.sectors, w.lines, w.next = ~slot if write else slot, sectors, lines, NONE
-    if x.first == NONE:
-        x.first = i
-    else:
-        F.waits[u, x.last].next = i
-    x.last = i
-    t.waiting += 1
+        known = max(known, 1 if F.out[u, j] == page else 0)
+        near = max(near, 1 if F.out[u, j] >> s.entry_shift == entry else 0)
+    if t.pages + 1 - known > s.limit or t.entries + 1 - near > s.entries:
+        return False
+    F.out[u, t.out] = page
+    x = F.misses[u, t.out]
+    x.slot, x.write, x.sectors, x.lines, x.page, x.entry = slot, write, sectors, lines, 1 - known, 1 - near
+    t.pages += x.page
+    t.entries += x.entry
+    t.out += 1
+    s.outstanding += 1
     F.slots[u, slot].pending += 1
     return True
 
@@ -215,6 +201,11 @@ def next_access(M: DriverState, F: Front, A: Any, u: int, slot: int) -> None:
         x.step += 1
     if x.pending and (x.access == 0 or A[x.access].waits):
         x.sleeps = 1
+    elif x.access > 0:  # nothing that it waits for: the scheduler stays with this warp
+        t = F.utlbs[u]
+        t.head = t.head - 1 if t.head > 0 else F.queue.shape[1] - 1
+        F.queue[u, t.head] = slot
+        t.queued += 1
     elif x.step < s.steps:
         push(F, u, slot)
     else:

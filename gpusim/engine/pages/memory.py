@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -36,14 +37,13 @@ from gpusim.engine.pages.driver_tables import (
     STREAM,
     DriverState,
 )
-from gpusim.engine.pages.frontend import FRONT, MISS, SLOT, UTLB, WAIT, Front
+from gpusim.engine.pages.frontend import ENTRY, FRONT, MISS, SLOT, UTLB, WARPS, Front
 from gpusim.engine.pages.pieces import EACH
 from gpusim.engine.pages.raster import COLUMN_NS, COLUMNS, SLICES, slice_shift
 from gpusim.machine.driver_parameters import BIG_PAGE, BLOCK_BYTES, PARAMETERS, UvmError
 from gpusim.machine.platforms import Platform
 from gpusim.policies.contract import BLOCK_FACTS, CHUNK_FACTS, FACTS, REGION_FACTS
 from gpusim.programs.managed.layout import lay_out
-from gpusim.programs.managed.pattern import LANES
 from gpusim.programs.managed.steps import Array
 from gpusim.results.fault_picture import LAYERS
 from gpusim.results.page_log import LOG
@@ -181,23 +181,26 @@ def _gpus(platform: Platform, gpus: int, each: int) -> Any:
     return rows
 
 
+def stride(utlbs: int) -> int:
+    """From one uTLB to the next that reports: coprime to their number, and near the golden section of it."""
+    return min((k for k in range(1, utlbs + 1) if math.gcd(k, utlbs) == 1), key=lambda k: abs(k - 0.618 * utlbs))
+
+
 def front(platform: Platform) -> Front:
     utlbs = -(-platform.sms // platform.sms_per_utlb)
-    slots = platform.warps * platform.sms_per_utlb
-    waits = slots * LANES * 4  # four loads of a warp at once
+    slots, waiting = platform.warps * platform.sms_per_utlb, WARPS * platform.outstanding
     state = table(1, FRONT)
-    state["utlbs"], state["limit"], state["wait_limit"] = utlbs, platform.outstanding, waits
-    lines = table(utlbs, UTLB)
-    lines["free"] = NONE
+    state["utlbs"], state["limit"] = utlbs, platform.outstanding
+    state["stride"] = stride(utlbs)
+    state["entries"], state["entry_shift"] = platform.entries, max(ENTRY - (platform.page.bit_length() - 1), 0)
     return Front(
         state=state,
         slots=table(utlbs * slots, SLOT).reshape(utlbs, slots),
-        utlbs=lines,
+        utlbs=table(utlbs, UTLB),
         queue=np.zeros((utlbs, slots), np.int64),
         left=np.zeros((utlbs, slots), np.int64),
-        out=np.zeros((utlbs, platform.outstanding), np.int64),
-        misses=table(utlbs * platform.outstanding, MISS).reshape(utlbs, platform.outstanding),
-        waits=table(utlbs * waits, WAIT).reshape(utlbs, waits),
+        out=np.zeros((utlbs, waiting), np.int64),
+        misses=table(utlbs * waiting, MISS).reshape(utlbs, waiting),
         buffer=np.zeros(platform.buffer, np.int64),
         batch=np.zeros(platform.buffer, np.int64),
         spare=np.zeros(platform.buffer, np.int64),

@@ -44,7 +44,8 @@ SERVER = record(
      ("at", f8),                         # ns: when it goes on
      ("active", i8),                     # kernels that have not ended
      ("in_pass", i8), ("with_throttled", i8), ("nap", i8),
-     ("kept", i8), ("looked", f8),        # did the last flush leave what came meanwhile; ns: the driver fetched last
+     # Does the next flush leave what came meanwhile; ns: first report that may be in the batch, from it to the fetch.
+     ("kept", i8), ("looked", f8), ("since", f8),
      ("fetched", i8), ("unique", i8), ("next", i8), ("noted", i8), ("throttled", i8),  # of the batch
      ("begin", f8), ("engaged", f8),
      ("over", f8),                       # ns: its work and its copies are done

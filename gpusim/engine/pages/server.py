@@ -10,6 +10,7 @@ island's, or that of `run_alone`.  Hits cost no event, however many there are.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.acts import act, acts_before, carry_out
@@ -20,7 +21,7 @@ from gpusim.engine.pages.copies import begin_copies
 from gpusim.engine.pages.counters import attend
 from gpusim.engine.pages.driver_tables import DONE, FAULTED, WRITES, DriverState, scratch
 from gpusim.engine.pages.events import note_end
-from gpusim.engine.pages.fault_replay import replay, reported, send
+from gpusim.engine.pages.fault_replay import NEVER_MIND, replay, reported, send
 from gpusim.engine.pages.frontend import next_block
 from gpusim.engine.pages.paging import (
     AT_REST,
@@ -170,6 +171,8 @@ def go_on(M: DriverState, P: PagedKernels, q: int) -> None:
         if s.now >= s.pause:
             r.state = PAUSES
             break
+        if F.state[0].outstanding == 0 and s.replay_policy == PER_BATCH_FLUSH:
+            F.state[0].buffered = 0  # what came before the last replay: the kernel does not wait for it
         if F.state[0].outstanding > 0 or F.state[0].buffered > 0:
             r.state = WAITS
             break
@@ -270,17 +273,19 @@ def start(M: DriverState, P: PagedKernels, q: int) -> None:
         s.now += gpu.pass_ns
     if s.replay_policy == PER_BATCH_FLUSH:
         since = gpu.replay + gpu.pass_ns if v.in_pass == 0 else gpu.replay  # the replay, or the fault that interrupted
-        # A flush that read PUT anew dropped what had come meanwhile; else all of it is there.
-        come = reported(max(since, s.now - v.looked) if v.kept else since, gpu.report_interval)
-        send(F, min(s.batch_count, come), reported(since, gpu.fault_interval))
+        room = s.batch_count - F.state[0].buffered
+        come = reported(since, gpu.report_interval)
+        send(F, room if come == NEVER_MIND else come, room, reported(since, gpu.fault_interval))
+        v.looked, v.since = s.now - since, since
     else:
-        send(F, len(F.buffer) - F.state[0].buffered, len(F.buffer))
+        room = len(F.buffer) - F.state[0].buffered
+        send(F, room, room, len(F.buffer))
     set_aside(M, P)
     gpu.begun = 0
     v.process, v.stream, v.next, v.noted = P.pager[0].process, q, 0, s.logged
     v.fetched = min(F.state[0].buffered, s.batch_count)
     v.unique = fetch(M, F)
-    v.looked, v.kept = s.now, (v.fetched - v.unique) * 100 <= v.fetched * s.put_ratio
+    v.kept = gpu.report_interval > 0.0 and (v.fetched - v.unique) * 100 <= v.fetched * s.put_ratio
     v.begin, v.engaged, v.throttled = s.now, gpu.engaged, n.throttled
     s.now += gpu.batch + gpu.fault * v.fetched
     serve_blocks(M, P)
@@ -300,7 +305,9 @@ def serve_blocks(M: DriverState, P: PagedKernels) -> None:
             v.at = max(s.now, until) + (1.0 if s.now < until else LATE)
             return
         v.next = collect(M, F, v.next, v.unique)
-        if not none(W, scratch(M, FAULTED)):
+        if none(W, scratch(M, FAULTED)):
+            M.counts[p].block_services += 1  # looked at, and nothing to do
+        else:
             s.now += gpu.block
             M.blocks[b].served, M.blocks[b].served_by = M.counts[p].replays + 1, p
             M.blocks[b].services += 1
@@ -322,6 +329,19 @@ def serve_blocks(M: DriverState, P: PagedKernels) -> None:
     v.phase, v.at = SERVES, gpu.replays_at
     if P.pager[0].flows and gpu.begun and take(M, P, OF_BATCH, gpu.copied):
         v.at = FOREVER
+
+
+@kernel
+def flush(M: DriverState, F: Any, v: Any) -> None:
+    """The driver drops what was in the buffer when it fetched; what has come since stays, unless half were duplicates.
+
+    That flush reads PUT anew (uvm_gpu_replayable_faults.c: fault_buffer_flush_locked).
+    """
+    s, gpu = M.state[0], M.gpus[v.gpu]
+    if v.kept:
+        waited = v.over - v.looked
+        come = reported(waited, gpu.report_interval) - reported(v.since, gpu.report_interval)
+        send(F, min(come, s.batch_count), s.batch_count, reported(waited, gpu.fault_interval))
 
 
 @kernel
@@ -387,10 +407,13 @@ def due(M: DriverState, P: PagedKernels) -> None:
         map_evicted(M)
         n.replays += 1
         x = P.launches[P.runs[q].launch]
+        if whole and s.replay_policy == PER_BATCH_FLUSH:
+            flush(M, F, v)
         replay(M, F, P.accesses[x.first : x.first + x.accesses])
         go_on(M, P, q)
-        if v.phase == HALF and P.runs[q].state == ENDED:
+        if v.phase == HALF and P.runs[q].state == ENDED:  # what is left of the batch was reported twice
             v.phase = AT_REST
+            n.satisfied += v.unique - v.next
 
 
 @outlined
