@@ -9,7 +9,7 @@ from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import links, sharing, sms
 from gpusim.engine.fabric.tables import ALWAYS, TO_LAST_BLOCKS, Fabric
 from gpusim.engine.host.island import island_at
-from gpusim.engine.state import FLOWS, NEVER, Island, Processes
+from gpusim.engine.state import FLOWS, NEVER, RUNNING, Island, Processes
 from gpusim.trace.trace import KERNEL
 
 NOT_SOON = 1e18  # ns
@@ -85,6 +85,18 @@ def hand(many: Processes, p: int, part: float, now: int) -> None:
         sms.take_part(isl, part)
         if isl.clock[0].unsettled:
             many.next[p] = now
+        elif now < many.next[p] < NEVER:  # what it was to see next may be no event any more
+            many.next[p] = next_step(isl)
+
+
+@kernel
+def next_step(isl: Island) -> int:
+    """When the program's device or one of its hosts does something next, but for what flows; NEVER: neither does."""
+    at = isl.heap[0].time if isl.clock[0].events > 0 else NEVER
+    for i in range(isl.hosts.size):
+        if isl.hosts[i].state == RUNNING:
+            at = min(at, isl.hosts[i].time)
+    return at
 
 
 @kernel
