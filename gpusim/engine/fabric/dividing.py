@@ -70,10 +70,30 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
             paced = 1
     for p in range(seats.size):
         seats[p].kept = min(seats[p].held, seats[p].first)
-    g.next = soon if waits else NEVER  # when the last blocks of a kernel will have begun, while others wait
+    g.soon = soon  # the last blocks of a kernel will have begun, which matters while others wait
+    g.next = soon if waits else NEVER
+    g.fills, g.filled = (rank, since) if equal and not g.apart else (NEVER, NEVER)
     if paced:
         g.paced = 1
         island_at(rows[0].island).fluid[0].reshare = 1
+
+
+@kernel
+def waits_in_line(fabric: Fabric, many: Processes, p: int, now: int) -> bool:
+    """The p-th program, which had nothing to run, has come behind one that takes all: it has nothing, and the others theirs."""
+    g, seat = fabric.gpu[0], fabric.seats[p]
+    if many.rows[p].ended or seat.dense > 0.0 or g.fills == NEVER:
+        return False
+    grow_older(seat, now)
+    weigh(seat, island_at(many.rows[p].island), g.keeps, now)
+    behind = seat.own > g.fills or (seat.own == g.fills and seat.came > g.filled)
+    if seat.dense == 0.0 or seat.came == NEVER or not behind:
+        return False
+    seat.first = seat.kept = 0.0
+    hand(many, p, 0.0, now)
+    seat.part, seat.seen = 0.0, 0
+    g.next = g.soon
+    return True
 
 
 @outlined
