@@ -23,11 +23,11 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
     best, equal, keeps, rank, since = NEVER, True, g.keeps, NEVER, NEVER
     for p in range(rows.size):
         seat = seats[p]
-        if keeps == TO_LAST_BLOCKS:
-            grow_older(seat, now)
-        if seat.stale:
+        seat.kept = min(seat.held, seat.first)
+        if seat.stale or seat.soon <= now:
+            seat.stale = 1
             if rows[p].ended:
-                seat.dense, seat.held, seat.kept, seat.came, seat.gives = 0.0, 0.0, 0.0, NEVER, NOT_SOON
+                seat.dense, seat.held, seat.kept, seat.came, seat.soon = 0.0, 0.0, 0.0, NEVER, NEVER
             else:
                 weigh(seat, island_at(rows[p].island), keeps, now)
         own, came, wants = seat.own, seat.came, seat.dense > 0.0
@@ -55,10 +55,11 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
                 before, level = p, fair(fabric, 0, seat.rank, seat.since)
             seat.first = max(level, seat.kept) if seat.rank > best or keeps else level
             part = min(1.0, seat.first / seat.dense) if seat.first > 0.0 else 0.0
-        if seat.dense > 0.0:
-            waits |= part < 1.0
-            if seat.gives < NOT_SOON and part > 0.0:
-                soon = min(soon, now + max(1, math.ceil((seat.gives - seat.had) / part - links.SAME_INSTANT)))
+        if seat.stale or part != seat.part:
+            grow_older(seat, now)
+            seat.stale, seat.soon = 0, last_blocks(seat, part, now)
+        soon = min(soon, seat.soon)
+        waits |= part < 1.0
         if part != seat.part:
             look_at(seat, island_at(rows[p].island))
             if seat.flows and seat.part > 0.0 and part > 0.0:  # its kernels flow on, at another pace
@@ -68,10 +69,7 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
                 seat.seen = 0
             seat.part = part
             paced = 1
-    for p in range(seats.size):
-        seats[p].kept = min(seats[p].held, seats[p].first)
-    g.soon = soon  # the last blocks of a kernel will have begun, which matters while others wait
-    g.next = soon if waits else NEVER
+    g.soon, g.next = soon, soon if waits else NEVER
     g.fills, g.filled = (rank, since) if equal and not g.apart else (NEVER, NEVER)
     if paced:
         g.paced = 1
@@ -84,14 +82,12 @@ def waits_in_line(fabric: Fabric, many: Processes, p: int, now: int) -> bool:
     g, seat = fabric.gpu[0], fabric.seats[p]
     if many.rows[p].ended or seat.dense > 0.0 or g.fills == NEVER:
         return False
-    grow_older(seat, now)
     weigh(seat, island_at(many.rows[p].island), g.keeps, now)
     behind = seat.own > g.fills or (seat.own == g.fills and seat.came > g.filled)
     if seat.dense == 0.0 or seat.came == NEVER or not behind:
         return False
-    seat.first = seat.kept = 0.0
     hand(many, p, 0.0, now)
-    seat.part, seat.seen = 0.0, 0
+    seat.first, seat.part, seat.seen, seat.stale, seat.soon = 0.0, 0.0, 0, 0, NEVER
     g.next = g.soon
     return True
 
@@ -132,7 +128,7 @@ def look_at(seat: Any, isl: Island) -> None:
 @kernel
 def weigh(seat: Any, isl: Island, keeps: int, now: int) -> None:
     """How much of each multiprocessor the program's kernels want, the rank of the best, and what those from before now keep."""
-    seat.stale = 0
+    grow_older(seat, now)
     seat.cap, seat.rank, seat.since, seat.gives = isl.devices[0].sms, NEVER, NEVER if keeps else 0, NOT_SOON
     wanted, held, older = 0, 0, 0
     for i in range(isl.clock[0].running):
@@ -149,7 +145,7 @@ def weigh(seat: Any, isl: Island, keeps: int, now: int) -> None:
     seat.rank += seat.priority
     seat.own, seat.came = seat.rank, seat.since
     seat.dense, seat.held = wanted / seat.cap, min(held, seat.cap) / seat.cap
-    seat.kept = min(seat.kept, older / seat.cap)
+    seat.first = seat.kept = min(seat.kept, older / seat.cap)
 
 
 @kernel
@@ -165,10 +161,17 @@ def has_to_begin(seat: Any, r: Any) -> bool:
 
 @kernel
 def grow_older(seat: Any, now: int) -> None:
-    """What the program has had of the time until now, by which the last blocks of a kernel may have begun."""
+    """What the program has had of the time until now."""
     seat.had += seat.part * (now - seat.at)
     seat.at = now
-    seat.stale |= seat.gives - seat.had <= links.SAME_INSTANT
+
+
+@kernel
+def last_blocks(seat: Any, part: float, now: int) -> int:
+    """When the last blocks of one of its kernels will have begun that still have to, if it has this part of the time, ns."""
+    if seat.gives == NOT_SOON or part == 0.0:
+        return NEVER
+    return now + max(1, math.ceil((seat.gives - seat.had) / part - links.SAME_INSTANT))
 
 
 @kernel

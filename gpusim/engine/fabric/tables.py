@@ -64,6 +64,7 @@ SEAT = record(
      ("own", i8), ("came", i8),  # both by its own kernels; NEVER: all blocks have begun, and share with the first in line
      ("had", f8), ("at", i8),  # ns of its part of the time so far, and until when that is
      ("gives", f8),        # what it will have had when the last blocks of the first of its kernels have begun
+     ("soon", i8),         # ns: when they will have begun, NEVER: not before its part changes
      ("stale", i8),        # all of these are to be found anew
      ("seen", i8),         # it has done nothing since it was seen that
      ("flows", i8),        # ... all its kernels that run flow, and
