@@ -70,7 +70,7 @@ def place_of(isl: Island, kind: int, arg: int) -> int:
 
 @outlined
 def drop(isl: Island, kind: int, arg: int) -> None:
-    """Such an event, if there is one, is none any more: what was before it moves down, and the first place is taken."""
+    """Remove such an event, if there is one: what stands above it moves down by one place, and the first place is taken."""
     i = place_of(isl, kind, arg)
     if i < isl.clock[0].events:
         while i > 0:

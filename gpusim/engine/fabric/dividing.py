@@ -1,4 +1,8 @@
-"""MPS: which part of the time of the multiprocessors each program has.  See `machine.tenancy` for the rules."""
+"""MPS: which part of the time of the multiprocessors each program has.  See `machine.tenancy` for the rules.
+
+Each start and end of a kernel asks for that.  What differs from program to program is chosen without branches, which the
+processor could not foresee.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +82,7 @@ def divide(fabric: Fabric, many: Processes, now: int) -> None:
 
 @kernel
 def waits_in_line(fabric: Fabric, many: Processes, p: int, now: int) -> bool:
-    """The p-th program, which had nothing to run, has come behind one that takes all: it has nothing, and the others theirs."""
+    """The p-th program ran nothing, and its kernel now comes behind one that takes all: it has no part, others keep theirs."""
     g, seat = fabric.gpu[0], fabric.seats[p]
     if many.rows[p].ended or seat.dense > 0.0 or g.fills == NEVER:
         return False
@@ -145,7 +149,7 @@ def weigh(seat: Any, isl: Island, keeps: int, now: int) -> None:
     seat.rank += seat.priority
     seat.own, seat.came = seat.rank, seat.since
     seat.dense, seat.held = wanted / seat.cap, min(held, seat.cap) / seat.cap
-    seat.first = seat.kept = min(seat.kept, older / seat.cap)
+    seat.first = seat.kept = min(seat.kept, older / seat.cap)  # until all is divided
 
 
 @kernel
