@@ -17,7 +17,7 @@ FORMULAS = {
     "kernel_default_share": "1 - kernel_recorded_share - kernel_scaled_share - kernel_measured_share - kernel_family_share"
     " - kernel_class_share",
     "swaps_per_s": "(swap_ins + swap_outs) / (makespan_ns / 1e9)",
-    "faults_per_batch": "(gpu_faults + fault_duplicates) / fault_batches",
+    "faults_per_batch": "(gpu_faults + fault_duplicates + faults_satisfied) / fault_batches",
     "touched_per_s": "touched_bytes / (makespan_ns / 1e9)",
     "frag_utilisation": "requested_peak_bytes / reserved_peak_bytes",
 }

@@ -227,6 +227,7 @@ METRICS: dict[str, Metric] = {
         ("fault_batches", "", LOWER, "Batches of GPU faults that the driver served."),
         ("faults_per_batch", "", NEITHER, "Faults that a batch fetched on average, duplicates among them."),
         ("fault_duplicates", "", LOWER, "Fetched faults whose page another fault of the batch had named."),
+        ("faults_satisfied", "", LOWER, "Fetched faults whose page had come before their batch was served."),
         ("faults_dropped", "", LOWER, "Faults that a flush of the buffer threw away; they came again after the replay."),
         ("fault_replays", "", LOWER, "Times that the GPU was told to try again."),
         ("throttles", "", LOWER, "Faults that had to wait, as processors took pages from each other."),

@@ -19,7 +19,7 @@ from gpusim.cli.app import app
 from gpusim.experiment import grid, load
 from gpusim.experiment.resolved import resolved
 from gpusim.experiment.tasks import GridPlan, inputs, plan
-from gpusim.results import folder
+from gpusim.results import folder, run_files
 from gpusim.results.seal import write_sealed
 
 YAML = """
@@ -301,7 +301,7 @@ def test_ctrl_c_ends_a_compiled_policy_that_does_not_end(experiment: Path, tmp_p
 def test_every_result_is_written_once(experiment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the grid, its bounds and the summary; the referee's verdict does not touch it either."""
     out, written = tmp_path / "out", []
-    monkeypatch.setattr(folder, "write_sealed", lambda path, value: (written.append(path), write_sealed(path, value)))
+    monkeypatch.setattr(run_files, "write_sealed", lambda path, value: (written.append(path), write_sealed(path, value)))
     todo, done = execute(experiment, out, "options.log=true", FREE, jobs=1)
     assert sorted(written) == sorted(out / "runs" / task.key / "result.json" for task in todo.tasks)
     assert all(result.metrics["slowdown"] >= 1 for result in done.results)

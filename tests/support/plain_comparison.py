@@ -95,7 +95,7 @@ def of_model(
     trace: Trace, profile: Profile, durations: Any, share: str, known: KernelNeeds, moved: list[list[Moves]]
 ) -> tuple[int, Spans]:
     """(makespan, spans) from the plain model."""
-    width, whole = known.sms.tolist()
+    width, whole, _ = known.sms.tolist()  # when last blocks begin matters among tenants alone
     needs = Needs(width, whole, known.memory.tolist(), known.processors, known.bandwidth)
     words = frozenset(sharing.parse(share))
     return Model(trace, machine_of(trace, profile, None), durations.tolist(), needs, words, moved).play()

@@ -305,6 +305,7 @@ def _faults(gpu: Any, cpu: Any) -> dict[str, int]:
         "cpu_faults": int(cpu["faults"]),
         "fault_batches": int(gpu["batches"]),
         "fault_duplicates": int(gpu["duplicates"]),
+        "faults_satisfied": int(gpu["satisfied"]),
         "faults_dropped": int(gpu["dropped"]),
         "fault_replays": int(gpu["replays"]),
         "throttles": int(gpu["throttled"]) + int(cpu["throttled"]),
