@@ -66,7 +66,7 @@ def test_programs_in_turns_with_too_little_memory_are_compared_by_when_all_have_
 
 
 def test_a_way_to_share_no_gpu_that_is_best_is_said_to_share_none():
-    alone, turns, mps = (run(tenancy=way, makespan_ns=ns * MS) for way, ns in (("exclusive", 10), ("time_slices", 30), ("mps", 20)))
+    alone, turns, mps = (run(tenancy=way, slowdown=x) for way, x in (("exclusive", 1), ("time_slices", 3), ("mps", 2)))
     assert "exclusive is a GPU for each program, the others share one." in answer([alone, turns, mps])
     assert "a GPU for each" not in answer([turns, mps])
 
