@@ -21,6 +21,7 @@ from gpusim.show.failures import save_answer
 from gpusim.show.values.failures_in_time import failures_in_time
 from gpusim.studies.failures import published, surface
 from gpusim.studies.failures.answer import answer
+from gpusim.studies.failures.ranks import SavingRanks
 from gpusim.studies.failures.setup import LongRunSpec, prepare, state_bytes
 
 HOUR = 3600e9
@@ -40,9 +41,10 @@ def test_the_surface_of_effective_training_time_is_that_of_the_page() -> None:
 
 @pytest.mark.oracle
 @pytest.mark.slow
-def test_half_of_the_published_times_are_within_a_quarter() -> None:
+def test_most_of_the_published_times_are_within_a_quarter() -> None:
     assert published.table() in (Path(__file__).parents[2] / "docs" / "failures.md").read_text("utf-8")
-    assert np.median(np.abs(published.errors())) <= 0.25
+    off = np.abs(published.errors())
+    assert off.size == 12 and np.sum(off <= 0.25) >= 7 and np.median(off) <= 0.17
 
 
 @pytest.mark.formulas
@@ -75,6 +77,19 @@ def test_costs_follow_from_links_and_storage() -> None:
     assert peers.cost.copies == 2 and peers.cost.each == 5 and 0 < peers.cost.to_peers < peers.cost.to_storage
 
 
+@pytest.mark.hand_worked
+def test_the_first_replica_saves_the_weights_and_all_load_them() -> None:
+    """32 GPUs, 2 x 8 of a replica: 400 GB of weights over 16 ranks, 25 each; 600 GB of the optimizer over 32, 18.75 each."""
+    ranks = SavingRanks(tensor=2, pipeline=8, weights=0.4)
+    first, rest = 43.75, 18.75
+    assert ranks.saved(1000, 4, 8) == {(first, first, rest, rest) * 2}
+    assert ranks.loaded(1000, 32) == first and ranks.read(1000, 32) == 600 + 2 * 400
+    said = "two_phase(tensor=2, pipeline=8, weights=0.4)"
+    run = prepare(LongRunSpec(machine="4 x hgx-h100", state="1000 GB", storage="10 GB/s", checkpoint=said))
+    assert run.cost.stop == pytest.approx(2 * first / 55.2 * 1e9, rel=1e-4)  # of two GPUs over one switch's way
+    assert run.cost.load[-1] == pytest.approx(1400 / 10 * 1e9 + 2 * first / 55.2 * 1e9, rel=1e-3)
+
+
 def test_a_log_of_failures_makes_one_run(tmp_path: Path) -> None:
     log = tmp_path / "log.csv"
     log.write_text("seconds,kind,node\n3600,gpu,1\n7200.5,job,0\n")
@@ -102,6 +117,9 @@ def test_a_log_of_failures_makes_one_run(tmp_path: Path) -> None:
         ({"checkpoint": "two_phases"}, "there is no checkpoint 'two_phases'"),
         ({"checkpoint": "peers(copies=x)"}, "'x' is no number for copies"),
         ({"checkpoint": "two_phase(speed=2)"}, "speed of a checkpoint is 2"),
+        ({"checkpoint": "sync(tensor=0)"}, "tensor of a checkpoint is 0"),
+        ({"checkpoint": "sync(weights=0.2)"}, "no replica is named"),
+        ({"checkpoint": "two_phase(tensor=8, pipeline=3)"}, "32 GPUs are no whole replicas of a model over 24"),
         ({"checkpoint": "peers", "machine": "hgx-h100"}, "there are no neighbours"),
         ({"failures": "gpu"}, "says no failures"),
         ({"failures": "fan 3 h"}, "'fan' is nothing that fails"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim.base.compiled import kernel
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.state import Island
 
 
@@ -57,3 +57,23 @@ def pop(isl: Island) -> Any:
         i = child
     heap[i] = heap[n]
     return kind, arg
+
+
+@kernel
+def place_of(isl: Island, kind: int, arg: int) -> int:
+    """The place of such an event in the heap; how many there are when it is not there."""
+    i = 0
+    while i < isl.clock[0].events and (isl.heap[i].kind != kind or isl.heap[i].arg != arg):
+        i += 1
+    return i
+
+
+@outlined
+def drop(isl: Island, kind: int, arg: int) -> None:
+    """Remove such an event, if there is one: what stands above it moves down by one place, and the first place is taken."""
+    i = place_of(isl, kind, arg)
+    if i < isl.clock[0].events:
+        while i > 0:
+            isl.heap[i] = isl.heap[(i - 1) >> 1]
+            i = (i - 1) >> 1
+        pop(isl)

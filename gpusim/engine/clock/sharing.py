@@ -3,7 +3,8 @@
 A kernel that nothing slows down is one event of the heap: it ends after exactly its duration.  Where the memory's bandwidth
 does not suffice for all, or a kernel has fewer multiprocessors than it can use (`sms`), its own work is a flow: of the bytes
 that it moves through the memory, bound by the rate that it would have on its multiprocessors, or of its time when it moves
-none.  Its event stays where it is, and says nothing when it comes: the flow does not end before it.
+none.  Its event stays where it is, and says nothing when it comes: the flow does not end before it.  Beside other tenants,
+where nearly all kernels wait for some time, it leaves the heap.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import math
 from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
+from gpusim.engine.clock import event_heap as heap
 from gpusim.engine.clock import links
 from gpusim.engine.clock.records import has
-from gpusim.engine.state import AT_ONCE, FLOWS, MEETS, NEVER, NO_WAY, OVER, TIMED, Instructions, Island
+from gpusim.engine.state import AT_ONCE, E_KERNEL, FLOWS, MEETS, NEVER, NO_WAY, OVER, TIMED, Instructions, Island
 from gpusim.trace.trace import KERNEL
 
 
@@ -118,6 +120,8 @@ def ends_early(isl: Island, row: int) -> bool:
     early = isl.clock[0].now < a.ends
     if early:
         isl.running[place_of(isl, row)].work = TIMED
+        if heap.place_of(isl, E_KERNEL, row) == isl.clock[0].events:
+            heap.push(isl, a.ends, E_KERNEL, row)
     return early
 
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
+from gpusim.engine.clock import event_heap as heap
 from gpusim.engine.clock import links, sharing
 from gpusim.engine.clock.records import has
-from gpusim.engine.state import AT_ONCE, BY_TURNS, FLOWS, NEVER, NO_WAY, STANDS, TIMED, Instructions, Island
+from gpusim.engine.state import AT_ONCE, BY_TURNS, E_KERNEL, FLOWS, NEVER, NO_WAY, STANDS, TIMED, Instructions, Island
 from gpusim.trace.trace import COLLECTIVE, KERNEL
 
 
@@ -161,6 +162,8 @@ def regrant(isl: Island, i: int, given: int) -> None:
     links.catch_up(isl)
     isl.fluid[0].reshare = 1
     if r.work == TIMED:
+        if isl.tenants[0].beside and isl.activities[r.activity].paged == 0:
+            heap.drop(isl, E_KERNEL, r.activity)
         r.left = sharing.time_left(isl, i)
         r.work = STANDS
     elif r.work == FLOWS:

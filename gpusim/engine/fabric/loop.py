@@ -133,12 +133,14 @@ def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
                 tenants.arbitrate(fabric, many, turn.now)
                 if fabric.gpu[0].asking:
                     return DECIDE
-                pending = fluid.reshare != 0
-                if tenants.is_due(fabric, turn.now) or earliest(coming) <= turn.now:
+                at, pending = earliest(coming), fluid.reshare != 0
+                if tenants.is_due(fabric, turn.now) or at <= turn.now:
                     continue
             if pending:
                 reschedule(fabric, many, turn.now)
-                continue
+                pending = False
+            flows = min(next_to_begin(fabric), fluid.tick)
+            ahead = min(flows, at)
         if min(ahead, fabric.gpu[0].next) >= until:
             return REACHED
         if fabric.gpu[0].next < ahead:

@@ -29,10 +29,11 @@ MOVES = -2    # the way of programs' memory that leaves or comes back as a whole
 RESTS, WANTS, ENDED = range(3)
 NEVER_KEEPS, ALWAYS, TO_LAST_BLOCKS = range(3)  # in the order of `machine.tenancy.YIELDS`
 NOTHING_MOVES, LEAVES, COMES, SHEDS = range(4)
+SEAT_OF = 2  # see `changed`
 # A device that all programs have together, and what each has of it: see `fabric.tenants`.
 GPU = record(
     [("mode", i8),         # APART, BY_TURNS, AT_ONCE
-     ("changed", i8),      # something has begun or ended to run there, or to want to
+     ("changed", i8),      # something has begun or ended to run there, or to want to: 1, or SEAT_OF + the only program
      ("tight", i8),        # the memory's bandwidth did not suffice for all when it was shared last
      ("paced", i8),        # programs have other parts since then
      ("next", i8),         # ns: when a turn ends, or begins while it is `switching`; NEVER while no tenant has work
@@ -40,6 +41,9 @@ GPU = record(
      ("switching", i8),
      ("fixed", f8), ("of_a_processor", f8),  # ns that a switch costs, and for each multiprocessor whose state leaves or comes
      ("switches", i8), ("switched", i8),  # so far, and what they took, ns
+     ("fills", i8), ("filled", i8),  # rank and arrival of the first program that wants all of each multiprocessor; behind it
+                           # nothing is left.  NEVER: none does
+     ("soon", i8),         # ns: when the last blocks of a kernel will have begun, NEVER: of none
      ("apart", i8),        # clients have multiprocessors of their own
      ("keeps", i8),        # until when kernels in waves give nothing back, and go in order: NEVER_KEEPS, ALWAYS: to their ends,
                            # TO_LAST_BLOCKS: until these have begun
@@ -60,6 +64,7 @@ SEAT = record(
      ("own", i8), ("came", i8),  # both by its own kernels; NEVER: all blocks have begun, and share with the first in line
      ("had", f8), ("at", i8),  # ns of its part of the time so far, and until when that is
      ("gives", f8),        # what it will have had when the last blocks of the first of its kernels have begun
+     ("soon", i8),         # ns: when they will have begun, NEVER: not before its part changes
      ("stale", i8),        # all of these are to be found anew
      ("seen", i8),         # it has done nothing since it was seen that
      ("flows", i8),        # ... all its kernels that run flow, and

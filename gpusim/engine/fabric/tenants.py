@@ -8,8 +8,8 @@ from __future__ import annotations
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import links, sharing, sms
 from gpusim.engine.fabric import limits, memory
-from gpusim.engine.fabric.dividing import divide, hand, look_at
-from gpusim.engine.fabric.tables import COMES, ENDED, LEAVES, MOVES, NOTHING_MOVES, SHEDS, WANTS, Fabric
+from gpusim.engine.fabric.dividing import divide, hand, look_at, waits_in_line
+from gpusim.engine.fabric.tables import COMES, ENDED, LEAVES, MOVES, NOTHING_MOVES, SEAT_OF, SHEDS, WANTS, Fabric
 from gpusim.engine.host.island import island_at
 from gpusim.engine.state import BY_TURNS, NEVER, WAITS, Island, Processes
 from gpusim.trace.trace import COPY_IN, COPY_OUT, KERNEL
@@ -31,7 +31,8 @@ def next_change(fabric: Fabric, now: int) -> int:
 @kernel
 def note_change(fabric: Fabric, many: Processes, p: int, now: int) -> None:
     """What the p-th program runs or wants has changed."""
-    fabric.gpu[0].changed = 1
+    g = fabric.gpu[0]
+    g.changed = SEAT_OF + p if g.changed == 0 or g.changed == SEAT_OF + p else 1
     fabric.seats[p].stale = 1
     island_at(many.rows[p].island).tenants[0].changed = 0
     if many.next[p] == NEVER:  # it may have come to its end
@@ -42,10 +43,11 @@ def note_change(fabric: Fabric, many: Processes, p: int, now: int) -> None:
 def arbitrate(fabric: Fabric, many: Processes, now: int) -> None:
     """The multiprocessors pass to whom they are due now."""
     g = fabric.gpu[0]
+    only = g.changed - SEAT_OF
     g.changed = 0
     if g.mode == BY_TURNS:
         take_turns(fabric, many, now)
-    else:
+    elif only < 0 or now >= g.soon or not waits_in_line(fabric, many, only, now):
         divide(fabric, many, now)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ from gpusim.engine.failures.run import CheckpointCost
 from gpusim.machine.topology import routes, transfers
 from gpusim.machine.topology.topology import INSIDE, Topology, TopologyLink
 from gpusim.machine.topology.transfers import LinkFlow
+from gpusim.studies.failures.ranks import SavingRanks
 from gpusim.studies.failures.steps import SimulatedSteps
 
 CHECKPOINTS = ("sync", "two_phase", "peers")
@@ -23,8 +24,10 @@ _BESIDE = ("two_phase", "peers")
 PARAMETERS: dict[str, tuple[float, tuple[str, ...]]] = {
     "full": (1.0, CHECKPOINTS), "share": (1.0, CHECKPOINTS), "each": (1.0, _BESIDE), "speed": (1.0, _BESIDE),
     "agent": (0.0, _BESIDE), "pageable": (0.0, _BESIDE), "copies": (1.0, ("peers",)), "rebalance": (0.0, ("peers",)),
+    "tensor": (0.0, CHECKPOINTS), "pipeline": (0.0, CHECKPOINTS), "weights": (SavingRanks().weights, CHECKPOINTS),
 }  # fmt: skip
 """What may stand in the brackets: its default, of which kinds."""
+_WHOLE = ("copies", "each", "full", "tensor", "pipeline")
 ENDLESS = 1e15
 """Bytes of a copy that is on its way as long as a step is watched."""
 
@@ -36,6 +39,7 @@ class CheckpointWords:
     speed     of the work while a copy is on its way; None: the machine says it
     pageable  the host's copy is not pinned (shared memory, ordinary tensors): the driver stages it
     rebalance  after a failure the copies in neighbours' memory are spread anew over the nodes that there are
+    ranks     which rank saves how much
     """
 
     name: str
@@ -47,6 +51,7 @@ class CheckpointWords:
     agent: bool = False
     pageable: bool = False
     rebalance: bool = False
+    ranks: SavingRanks = field(default_factory=SavingRanks)
 
 
 def words(word: str) -> CheckpointWords:
@@ -64,15 +69,20 @@ def words(word: str) -> CheckpointWords:
         except ValueError:
             raise GpusimError(f"'{text}' is no number for {key}", hint=f"write {key}={numbers[key]:g}") from None
     for key, value in numbers.items():
-        if key in ("share", "speed") and not 0 < value <= 1:
+        if key in ("share", "speed", "weights") and not 0 < value <= 1:
             raise GpusimError(f"{key} of a checkpoint is {value:g}", hint="a share above 0, 1 at most")
-        if key in ("copies", "each", "full") and (value < (key != "each") or value % 1):
-            hint = f"a whole number, {int(key != 'each')} or more"
+        least = int(key in ("copies", "full") or (key in said and key != "each"))
+        if key in _WHOLE and (value < least or value % 1):
+            hint = f"a whole number, {least} or more"
             raise GpusimError(f"{key} of a checkpoint is {value:g}", hint=hint)
     whole: dict[str, Any] = {key: int(numbers[key]) for key in ("copies", "each", "full") if key in numbers}
     flags: dict[str, Any] = {key: bool(numbers[key]) for key in ("agent", "pageable", "rebalance") if key in numbers}
     speed = numbers["speed"] if "speed" in said else None
-    return CheckpointWords(name, share=numbers["share"], speed=speed, **whole, **flags)
+    ranks = SavingRanks(int(numbers["tensor"]), int(numbers["pipeline"]), numbers["weights"])
+    if ranks.alike and "weights" in said:
+        hint = f"name its degrees: {name}(tensor=8, weights=0.25)"
+        raise GpusimError("weights= is what the first replica alone saves, and no replica is named", hint=hint)
+    return CheckpointWords(name, share=numbers["share"], speed=speed, ranks=ranks, **whole, **flags)
 
 
 @dataclass(frozen=True)
@@ -91,6 +101,16 @@ def at_once(machine: Topology, flows: Sequence[LinkFlow]) -> CopyTime:
     rates, loads = transfers.rates(machine), Counter(link for flow in flows for link in flow.links)
     slowest = max((load / rates[link] for link, load in loads.items()), default=0.0)
     return CopyTime(max(flow.latency for flow in flows), max(slowest, *(1.0 / flow.rate for flow in flows)))
+
+
+def until_all(machine: Topology, flows: Sequence[LinkFlow], sizes: Sequence[float]) -> float:
+    """ns until copies of these sizes, which begin together, have all ended."""
+    rates, loads = transfers.rates(machine), defaultdict[str, float](float)
+    for flow, size in zip(flows, sizes, strict=True):
+        for link in flow.links:
+            loads[link] += size
+    ends = [size / flow.rate for flow, size in zip(flows, sizes, strict=True)]
+    return max(flow.latency for flow in flows) + max(*ends, *(load / rates[link] for link, load in loads.items()))
 
 
 def host_flows(machine: Topology, gpus: int, back: bool = False, pageable: bool = False) -> list[LinkFlow]:
@@ -157,10 +177,14 @@ class CheckpointCosts:
         return 1 + self.words.copies
 
     @cached_property
-    def _host(self) -> tuple[CopyTime, CopyTime]:
-        """To the host, and from there."""
-        out, back = (host_flows(self.machine, self.gpus, back, self.words.pageable) for back in (False, True))
-        return at_once(self.machine, out), at_once(self.machine, back)
+    def _out(self) -> list[LinkFlow]:
+        """To the host."""
+        return host_flows(self.machine, self.gpus, pageable=self.words.pageable)
+
+    @cached_property
+    def _back(self) -> CopyTime:
+        """From there."""
+        return at_once(self.machine, host_flows(self.machine, self.gpus, True, self.words.pageable))
 
     @cached_property
     def _over(self) -> CopyTime:
@@ -169,20 +193,22 @@ class CheckpointCosts:
 
     def of(self, nodes: int, all_nodes: int) -> CheckpointCost:
         """A job of so many nodes, of at most `all_nodes`.  Raises GpusimError for copies that do not fit a host."""
-        said, part = self.words, self.state / nodes / self.gpus
-        out, back = self._host
+        said, ranks, by_nodes = self.words, nodes * self.gpus, self.words.ranks.saved(self.state, nodes, self.gpus)
+        part, own = max(max(sizes) for sizes in by_nodes), said.ranks.loaded(self.state, ranks)
+        stop, back = max(until_all(self.machine, self._out, sizes) for sizes in by_nodes), self._back
         over = self._over if all_nodes > 1 or said.copies else CopyTime(0.0, 0.0)
         stored = max(self.state / self.storage, over(part))
+        read = max(said.ranks.read(self.state, ranks) / self.storage, over(own))
         if said.name == "sync":
-            return CheckpointCost(stop=out(part) + stored, load=(0.0, 0.0, stored + back(part)), full=said.full,
-                                  share=said.share, join=over(part))  # fmt: skip
-        self._check_host(self.state / nodes)
+            return CheckpointCost(stop=stop + stored, load=(0.0, 0.0, read + back(own)), full=said.full,
+                                  share=said.share, join=over(own))  # fmt: skip
+        self._check_host(max(sum(sizes) for sizes in by_nodes))
         to_peers = over(part) * said.copies if said.name == "peers" else 0.0
         return CheckpointCost(
-            stop=out(part), to_peers=to_peers, to_storage=stored,
-            load=(back(part), over(part) + back(part) if said.name == "peers" else back(part), stored + back(part)), host=True,
+            stop=stop, to_peers=to_peers, to_storage=stored,
+            load=(back(own), over(own) + back(own) if said.name == "peers" else back(own), read + back(own)), host=True,
             agent=said.agent, copies=said.copies, rebalance=said.rebalance, each=said.each, full=said.full, share=said.share,
-            join=over(part), speed=(said.speed or 1.0,) * 2,
+            join=over(own), speed=(said.speed or 1.0,) * 2,
         )  # fmt: skip
 
     def _check_host(self, node: float) -> None:
