@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpusim.base.text import join
 from gpusim.base.units import show_fraction
-from gpusim.machine.tenancy import caution
+from gpusim.machine.tenancy import EXCLUSIVE, caution
 from gpusim.results.metrics import evicted
 from gpusim.results.metrics import metric as declared
 from gpusim.results.result import Result
@@ -41,7 +41,7 @@ def answer(results: Sequence[Result], metric: str = "", most: int = 0) -> str:
         return f"{declared(metric).label.capitalize()}: {with_bars(metric, decided[0].ranking[0][1], decided[0].bars)}."
     # The hardest place in which at least half of the competitors finish; the verdict over a lone survivor says little.
     hardest = next((p for p in decided if len(p.ranking) + len(p.oracles) >= len(p.failed)), decided[0])
-    sentences = [_verdict(hardest, metric), _sure(hardest), _against_oracle(hardest, metric)]
+    sentences = [_verdict(hardest, metric), _not_shared(hardest), _sure(hardest), _against_oracle(hardest, metric)]
     sentences.append(_along([p for p in decided if p.panel == hardest.panel], hardest))
     sentences.append(_elsewhere(decided, hardest))
     failures = _failures(places)
@@ -101,6 +101,12 @@ def _verdict(place: Standing, metric: str) -> str:
     for n, v in rest:
         alike.setdefault(human(metric, v), []).append(n)
     return f"{lead}; " + join([f"{join(ns)} {_have(ns)} {v}" for v, ns in alike.items()]) + "."
+
+
+def _not_shared(place: Standing) -> str:
+    """What the best has that the others have not, where ways to share a GPU are compared."""
+    first = {name for name in place.winners if EXCLUSIVE in name.split(" + ")}
+    return f"{EXCLUSIVE} is a GPU for each program, the others share one." if first and len(first) < len(place.ranking) else ""
 
 
 def sureness(results: Sequence[Result]) -> list[str]:

@@ -65,6 +65,12 @@ def test_programs_in_turns_with_too_little_memory_are_compared_by_when_all_have_
     assert "Which tenancy ends all programs first?" in [text.get_text() for text in policy_comparison.draw(runs).texts]
 
 
+def test_a_way_to_share_no_gpu_that_is_best_is_said_to_share_none():
+    alone, turns, mps = (run(tenancy=way, slowdown=x) for way, x in (("exclusive", 1), ("time_slices", 3), ("mps", 2)))
+    assert "exclusive is a GPU for each program, the others share one." in answer([alone, turns, mps])
+    assert "a GPU for each" not in answer([turns, mps])
+
+
 def test_slowdown_stays_where_programs_are_compared_by_makespan():
     runs = [run(transform=chain, slowdown=slowdown) for chain, slowdown in (("none", 1.5), ("checkpointing", 1.2))]
     header, first, second = render(runs, width=80).splitlines()[:3]
