@@ -55,7 +55,7 @@ def reach(
     around = run["collective_bytes"]
     allocs, frees = run["device_allocs"], run["device_frees"]
     held = run["reserved_peak_bytes"] + run["allocated_total_bytes"] + allocs * LARGER
-    beside = run.get("sharing_ns", 0) if kernels else 0  # what copies take of the memory's bandwidth depends on what kernels ask of it
+    beside = run.get("sharing_ns", 0) if kernels else 0  # what kernels ask of the memory decides what copies take from them
     most = kernels + beside + sum((
         counts.ops * abs(a.operator - b.operator),
         swaps * abs(a.submit - b.submit),

@@ -85,7 +85,8 @@ def test_multiprocessors_that_were_given_otherwise_are_seen() -> None:
     """Three kernels of three streams: two that touch pages, and one that works on half of the GPU."""
     good = of_streams()
     log = good.pages
-    assert log is not None and set(log["grant_operator"].tolist()) == {5, 6, 8, 9, 10}, "touches, hints and the prefetch are no kernels"
+    assert log is not None
+    assert set(log["grant_operator"].tolist()) == {5, 6, 8, 9, 10}, "touches, hints and the prefetch are no kernels"
     starts, ends = np.flatnonzero(log["grant_sms"] > 0), np.flatnonzero(log["grant_sms"] < 0)
     assert "by the order of those that run" in changed(good, "grant_sms", int(starts[0]), -1)
     assert "as its multiprocessors" in changed(good, "grant_time", int(ends[-1]), -5000)

@@ -43,8 +43,9 @@ was done: median 17.5 %, p90 41.3 %, 21 of 33 orders right. The tables are of th
 parallelism, batched exchanges, multiprocessors of collectives and latencies of networks: no blind numbers any more.
 Kernel times changed last with recorded steps of an H100 (docs/measured_h100.md); scored since: MPT 30B on 16, 7B on 8, 1B
 on 8 and 760M on 16 H100s, 1B and 125M on 8 A100s, ResNet-50 on 8 A100s and 8 V100s, BERT on 2 RTX 3090s (0 to 13 points
-nearer; 1B on A100s one further, ResNet-50 on V100s four). All other rows are from before, some of them (GPT-3, Llama 13B and three of Llama 7B of flagperf, most of
-nanotron and atorch, torchtitan, two of MPT on A100s, one of lambda) from before the change before.
+nearer; 1B on A100s one further, ResNet-50 on V100s four). All other rows are from before, some of them (GPT-3, Llama 13B
+and three of Llama 7B of flagperf, most of nanotron and atorch, torchtitan, two of MPT on A100s, one of lambda) from before
+the change before.
 This page is what `python -m gpusim.calibrate.parallel page` prints, of what `python -m gpusim.calibrate.parallel score`
 (`--held-out`) has kept.
 
