@@ -27,11 +27,11 @@ def test_copies_to_pinned_memory_are_near_and_others_are_not() -> None:
     """What Python does around a copy is not simulated: 0.1 to 1.6 s of stops that are as short as that."""
     assert abs(row("Llama 8B, 8 H100")) <= WITHIN
     far = [error for error in published.errors("stop_s") if abs(error) > WITHIN]
-    assert len(far) == 6 and max(far) < 0  # all are too short
+    assert len(far) == 5 and max(far) < 0  # all are too short
 
 
 def test_each_row_has_a_number_or_a_reason() -> None:
     rows = published.rows()
     assert all(("simulated" in each) != ("why" in each) and each["source"] for each in rows)
-    assert len(published.errors()) == 12 and np.median(np.abs(published.errors())) < 0.45
+    assert len(published.errors()) == 12 and np.median(np.abs(published.errors())) < 0.17
     assert "not scored: the rate of its storage is not stated" in published.table()
