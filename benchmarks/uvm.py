@@ -33,7 +33,7 @@ BLOCKS, CHUNKS, BLOCK = 24, 16, 128
 ORDER = np.random.default_rng(1).permutation(BLOCKS * 512).astype(np.int64)
 # The reference knows no time: to it all uTLBs report their faults at once.
 AT_ONCE = replace(GTX_1080_TI.work, fault_interval=0.0, report_interval=0.0)  # the reference knows no time between faults
-SMALL = replace(GTX_1080_TI, sms=8, memory=CHUNKS * (2 << 20), work=AT_ONCE)
+SMALL = replace(GTX_1080_TI, sms=8, memory=CHUNKS * (2 << 20), work=AT_ONCE, entries=GTX_1080_TI.outstanding)
 
 
 # --- loads: CPU seconds of one run ----------------------------------------------------------------------------------------
