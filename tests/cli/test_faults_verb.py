@@ -54,7 +54,7 @@ def test_several_runs_are_listed_and_one_is_explained_with_the_hint_that_helps(f
     assert "100 % memory" in listed and "50 % memory" in listed and "explains one of them" in listed
     said = gpusim("faults", folder, 1)
     assert "ball goes to and fro" in said
-    assert "What would help" in said and "for `ball`: " in said
+    assert "What would help" in said and "cudaMemPrefetchAsync of what a kernel touches, before it for `ball`: " in said
     assert "unified: driver(advice=ball:prefetch)" in said
     assert gpusim("faults", folder, 1) == said  # what was found is kept
     assert "What would help" not in gpusim("faults", folder, 1, "--no-advise")

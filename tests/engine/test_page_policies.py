@@ -148,6 +148,7 @@ def ranks(last_use):  # type: ignore[no-untyped-def]
     return np.argsort(last_use)
 
 
+PAGE = Path(__file__).parents[2] / "docs" / "gpu_ext.md"
 OWN = registry.of(
     ranks, highest_array, returns, rested, as_driver, fixed, two_ahead, queue, stack, last_time, second_time, uncompiled
 )
@@ -348,13 +349,16 @@ def test_memory_of_the_program_that_runs_last_leaves_first() -> None:
     assert (ours.tenant, ours.leave) == (1, {0: 4}) and (theirs.tenant, theirs.leave) == (1, {2: 4})
 
 
+def of_document(file: Path, which: int) -> registry.Registry:
+    """The policies of a file that the document shows, by its place there."""
+    file.write_text(re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.S | re.M)[which])
+    return registry.of(file)
+
+
 @pytest.mark.documents
 def test_the_learners_of_the_document_learn(tmp_path: Any) -> None:
     """A loop over eight blocks in memory for four: from the second time on blocks come while the kernel works on others."""
-    page = (Path(__file__).parents[2] / "docs" / "gpu_ext.md").read_text("utf-8")
-    file = tmp_path / "my_learners.py"
-    file.write_text(re.findall(r"^```python\n(.*?)^```", page, re.S | re.M)[1])
-    mine = registry.of(file)
+    mine = of_document(tmp_path / "my_learners.py", 1)
     loop = replace(blocks(*range(8)), ns=8 * 4.0 * BLOCK)  # each touch works for as long as four blocks move
     names = ("tree", "what_followed(ahead=2)")
     tree, learned = (run([HostTouch("a"), loop, loop, loop], prefetcher=name, own=mine) for name in names)
@@ -366,11 +370,8 @@ def test_the_learners_of_the_document_learn(tmp_path: Any) -> None:
 
 @pytest.mark.documents
 def test_the_policies_of_the_document_run(tmp_path: Any) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "gpu_ext.md").read_text("utf-8")
-    file = tmp_path / "my_pages.py"
-    file.write_text(re.findall(r"^```python\n(.*?)^```", page, re.S | re.M)[0])
-    mine = registry.of(file)
-    words = re.search(r"^unified: \[(.*)\]$", page, re.M)
+    mine = of_document(tmp_path / "my_pages.py", 0)
+    words = re.search(r"^unified: \[(.*)\]$", PAGE.read_text("utf-8"), re.M)
     assert words is not None
     named = [calls.parse(word.strip('" ')) for word in calls.listed(words[1])]
     assert len(named) == 4
