@@ -163,4 +163,4 @@ def root_chunk(M: DriverState, g: int) -> tuple[int, float]:
     if r == NONE:
         s.failed = NO_MEMORY
         return NONE, 0.0
-    return r, evict(M, g, r)
+    return r, evict(M, g, r) + M.gpus[g].block

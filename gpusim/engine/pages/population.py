@@ -69,7 +69,8 @@ def populate(M: DriverState, g: int, b: int, mask: int) -> float:
         system.populate(M, g, b, mask)
         return 0.0
     ns, s.incoming = 0.0, b
-    if not block.seen & (1 << g):
+    first = not block.seen & (1 << g)
+    if first:
         block.seen |= 1 << g
         M.counts[g].first_touches += 1
         ns += gpu.first_touch
@@ -87,6 +88,8 @@ def populate(M: DriverState, g: int, b: int, mask: int) -> float:
         ns += took
         if r == NONE:
             return float(ns)
+        if took > 0 and not first:
+            ns += gpu.first_touch
         M.roots[r].owner = b
         M.chunk[g, b] = r
         zeroed = scratch(M, REST)
