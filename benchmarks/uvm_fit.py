@@ -6,6 +6,7 @@ GTX 1080 Ti     single faults and copies (calibrate/uvm.py); what each report in
                 batches have a hundred reports where the single faults have one
 T4              a report from the shares of fetching and sorting in a batch; one factor on all other times of the CPU, which is
                 another one, in a virtual machine: median batches of a stencil, of two sizes
+RTX 5070 Ti     one factor on a T4's times of the CPU: two sparse kernels in memory, of one page and of 512 a block; a report: STREAM
 H100            in a virtual machine: one factor on the times of the CPU, from single faults of five sizes; what a report costs,
                 from a kernel of 160 thread blocks, whose batches have a block each; what a first touch costs, from a sparse
                 kernel of a page a block
@@ -30,6 +31,8 @@ from uvm_programs import (
     grid_pass_on,
     h100_at,
     prefetched_tiles,
+    sparse_on,
+    stream_on,
 )
 from uvm_rows import TOUCHES
 
@@ -90,6 +93,31 @@ def t4() -> tuple[float, float]:
     return fault, factor
 
 
+def desktop() -> tuple[float, float]:
+    """Of an RTX 5070 Ti and its host: the factor on a T4's work of the CPU, and ns of a report."""
+    rows = [row("bench_sparse-003"), row("bench_sparse-014")]
+    measured, stream_ms = np.array([r.value for r in rows]), row("app_5070ti-001").value
+    machine, work = platforms.load("rtx-5070-ti"), platforms.load("t4").work
+
+    def at(factor: float, report: float) -> Platform:
+        scaled = {name: factor * (getattr(work, name) or 0.0) for name in ON_CPU}
+        return replace(machine, work=replace(machine.work, fault=report, **scaled))
+
+    def ms(factor: float, report: float) -> np.ndarray:
+        return np.array([sparse_on(at(factor, report), r.key).steps[1].ns / 1e6 for r in rows])
+
+    def stream(report: float) -> float:
+        return stream_on(at(factor, report), 540_000_000 // 4096 * 4096).steps[-1].ns / 1e6
+
+    factor, report = 0.7, 65.0
+    for _ in range(3):
+        report = crossing(stream, stream_ms, report, 1.2 * report)
+        one = ms(factor, report)
+        slope, rest = (ms(1.2 * factor, report) - one) / 0.2 / measured, 1 - one / measured
+        factor *= 1 + float(slope @ rest / (slope @ slope))
+    return factor, report
+
+
 def h100() -> tuple[float, float, float]:
     """The numbers of h100_at."""
     rows = [r for r in ROWS if r.key.startswith("h100_fault_")]
@@ -135,6 +163,7 @@ def main() -> None:
     )
     print("POWER9: a page comes in {:.2f} us and leaves in {:.2f} us".format(*tiles()))
     print("H100: {:.2f} times the derived work of the CPU, a report {:.0f} ns, {:.2f} times the first touch".format(*h100()))
+    print("RTX 5070 Ti: {:.3f} times a T4's work of the CPU, a report {:.0f} ns".format(*desktop()))
     print("T4: a report {:.0f} ns, all else {:.2f} times the GTX 1080 Ti's".format(*t4()))
 
 

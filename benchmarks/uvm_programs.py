@@ -52,13 +52,17 @@ def one(name: str, *accesses: Access, threads: int, **more: Any) -> Kernel:
 
 @cache
 def sparse(key: str) -> UvmResult:
+    return sparse_on(load("rtx-5070-ti"), key)
+
+
+def sparse_on(machine: Platform, key: str) -> UvmResult:
     place, k, threshold = re.fullmatch(r"(?:sparse|faultcount)_(in|ov)_K(\d+)_t(\d+)", key).groups()  # type: ignore[union-attr]
     blocks = 4096 if place == "in" else 12288
     rng = np.random.default_rng(7)
     pages = np.stack([rng.permutation(512)[: int(k)] for _ in range(blocks)]).astype(np.int64)
     kernel = replace(p.sparse("a", rng.permutation(blocks), pages), ns=None)
-    return ran("rtx-5070-ti", {"a": blocks * 2 * MIB}, HostTouch("a"), kernel, kernel, kernel,
-               uvm_perf_prefetch_threshold=int(threshold))  # fmt: skip
+    steps = [HostTouch("a"), kernel, kernel, kernel]
+    return simulate_uvm([Array("a", blocks * 2 * MIB)], steps, machine, {"uvm_perf_prefetch_threshold": int(threshold)})
 
 
 # UVMSmart's programs on a GTX 1080 Ti.
@@ -310,10 +314,14 @@ def sweep_pass(n: int) -> list[Kernel]:
 
 @cache
 def stream(n_bytes: int) -> UvmResult:
+    return stream_on(load("rtx-5070-ti"), n_bytes)
+
+
+def stream_on(machine: Platform, n_bytes: int) -> UvmResult:
     """bench_stream.cu @ded7672: a thread for each float; the host fills what is read, and not what is written."""
     n = n_bytes // 4
     kernel = one("triad", p.streaming("b"), p.streaming("c"), p.streaming("a", write=True), threads=n)
-    return ran("rtx-5070-ti", dict.fromkeys("abc", n_bytes), HostTouch("b"), HostTouch("c"), kernel)
+    return simulate_uvm([Array(x, n_bytes) for x in "abc"], [HostTouch("b"), HostTouch("c"), kernel], machine)
 
 
 @cache

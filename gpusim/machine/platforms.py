@@ -2,7 +2,9 @@
 
 What the section does not say follows from the link, and from the nearest machine that says more:
 
-    any profile ─▶ gh200-96gb (C2C) ─▶ t4 (Turing and later) ─▶ gtx-1080-ti (fitted, knows all)
+    C2C ────────────────▶ gh200-96gb ──┐
+    Blackwell, desktop ─▶ rtx-5070-ti ─┼─▶ t4 (Turing and later) ─▶ gtx-1080-ti (Pascal, Volta; fitted, knows all)
+    any other ─────────────────────────┘
 """
 
 from __future__ import annotations
@@ -101,10 +103,6 @@ class Number:
 RESIDENT = {
     "6.0": (64, 32), "7.5": (32, 16), "8.0": (64, 32), "8.6": (48, 16), "8.9": (48, 24), "9.0": (64, 32), "12.0": (48, 24),
 }  # fmt: skip
-# What a thread of a CPU does, against one of a host with PCIe 3.0, by the link: single-thread scores, from memory, of servers
-# and desktops that were sold with it.
-CPU_SPEED = {"PCIe 4.0": 1.5, "PCIe 5.0": 2.2, "PCIe 6.0": 2.2, "NVLink-C2C": 1.5}
-# The CPU's work: a faster one does it faster.
 ON_CPU = {
     "service_pass", "batch", "fault", "block", "first_touch", "page", "page_out", "chunk", "run", "first_fault", "cpu_fault",
     "cpu_page",
@@ -115,19 +113,22 @@ OF_LINK = {"rate_h2d": "h2d", "rate_d2h": "d2h", "remote_rate": "h2d"}
 NUMBERS = [f.name for f in fields(Paging) if f.name not in ("coherent", "ats", "parameters")]
 
 
-COHERENT, LATER, FIRST = "gh200-96gb", "t4", "gtx-1080-ti"  # the catalogue's machines from which others follow; FIRST says all
+# The catalogue's machines from which others follow; FIRST says all.
+COHERENT, DESKTOP, LATER, FIRST = "gh200-96gb", "rtx-5070-ti", "t4", "gtx-1080-ti"
 
 
 def nearest(profile: Profile) -> str:
     """The catalogue's profile from which follows what this one does not say of unified memory."""
     if "C2C" in profile.link.kind and profile.name != COHERENT:
         return COHERENT
+    if _order(profile.gpu.compute_capability)[0] == 12 and profile.name != DESKTOP:  # Blackwell's servers have 10, Thor 11
+        return DESKTOP
     return FIRST if profile.gpu.architecture in ("Pascal", "Volta") or profile.name == LATER else LATER
 
 
 def origins() -> list[Path]:
     """The files of those machines: what a run under unified memory depends on beside its own profile."""
-    return [folders("profile")[0] / f"{name}.yaml" for name in (COHERENT, LATER, FIRST)]
+    return [folders("profile")[0] / f"{name}.yaml" for name in (COHERENT, DESKTOP, LATER, FIRST)]
 
 
 def numbers(profile: Profile) -> dict[str, Number]:
@@ -138,7 +139,6 @@ def numbers(profile: Profile) -> dict[str, Number]:
         return found
     near = _profile(nearest(profile))
     theirs = numbers(near)
-    speed = _speed(profile) / _speed(near)
     capability = profile.gpu.compute_capability
     resident = RESIDENT[max((c for c in RESIDENT if _order(c) <= _order(capability)), key=_order, default="6.0")]
     for name in NUMBERS:
@@ -154,8 +154,6 @@ def numbers(profile: Profile) -> dict[str, Number]:
         elif name == "scattered_rate":
             value *= profile.memory.bandwidth.value / near.memory.bandwidth.value
             rule = f"the share of the memory's nominal rate of {near.name}"
-        elif name in ON_CPU:
-            value, rule = value / speed, f"as {near.name}, by the speed of a CPU with such a link"
         found.setdefault(name, Number(value, "estimated", rule))
     return found
 
@@ -234,7 +232,3 @@ def _profile(name: str) -> Profile:
 
 def _order(capability: str) -> tuple[int, ...]:
     return tuple(int(part) for part in capability.split("."))
-
-
-def _speed(profile: Profile) -> float:
-    return next((speed for kind, speed in CPU_SPEED.items() if profile.link.kind.startswith(kind)), 1.0)

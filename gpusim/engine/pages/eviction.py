@@ -152,6 +152,16 @@ def evict(M: DriverState, g: int, r: int) -> float:
     return ns
 
 
+@kernel
+def anew(M: DriverState, g: int) -> float:
+    """What a service takes beside when it finds no memory: it asks again, may now evict, and starts from the beginning; ns.
+
+    uvm_va_block.c: block_alloc_gpu_chunk returns NV_ERR_MORE_PROCESSING_REQUIRED; uvm_gpu_replayable_faults.c:
+    UVM_VA_BLOCK_RETRY_LOCKED serves the block again.
+    """
+    return float(M.gpus[g].block + M.gpus[g].first_touch)
+
+
 @outlined
 def root_chunk(M: DriverState, g: int) -> tuple[int, float]:
     """A root chunk for the caller, out of all lists, and the ns that making room for it took; NONE if none may be evicted."""
@@ -163,4 +173,4 @@ def root_chunk(M: DriverState, g: int) -> tuple[int, float]:
     if r == NONE:
         s.failed = NO_MEMORY
         return NONE, 0.0
-    return r, evict(M, g, r) + M.gpus[g].block
+    return r, evict(M, g, r) + anew(M, g)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import clear, count, fill, keep, none
 from gpusim.engine.pages.driver_tables import HELD, HERE, NO_MEMORY, NONE, RESIDENT, DriverState, row, scratch
-from gpusim.engine.pages.eviction import throw_out
+from gpusim.engine.pages.eviction import anew, throw_out
 from gpusim.engine.pages.victims import leaving
 
 EACH = 32  # pieces of a window
@@ -104,7 +104,7 @@ def hold_for(M: DriverState, g: int, b: int, mask: int, zeroed: int) -> float:
         i = piece(M, g, b, k)
         if not M.pieces[i].held and touches(M, mask, b, k):
             while M.gpus[g].pieces >= room and not M.state[0].failed:
-                ns += make_room(M, g, b)
+                ns += make_room(M, g, b) + anew(M, g)
             if M.state[0].failed:
                 return ns
             hold(M, g, i)

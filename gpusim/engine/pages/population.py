@@ -69,8 +69,7 @@ def populate(M: DriverState, g: int, b: int, mask: int) -> float:
         system.populate(M, g, b, mask)
         return 0.0
     ns, s.incoming = 0.0, b
-    first = not block.seen & (1 << g)
-    if first:
+    if not block.seen & (1 << g):
         block.seen |= 1 << g
         M.counts[g].first_touches += 1
         ns += gpu.first_touch
@@ -88,8 +87,6 @@ def populate(M: DriverState, g: int, b: int, mask: int) -> float:
         ns += took
         if r == NONE:
             return float(ns)
-        if took > 0 and not first:
-            ns += gpu.first_touch
         M.roots[r].owner = b
         M.chunk[g, b] = r
         zeroed = scratch(M, REST)
