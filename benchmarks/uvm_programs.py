@@ -338,8 +338,23 @@ def stencil(n: int) -> UvmResult:
 
 @cache
 def read_once(machine: str, n_bytes: int) -> UvmResult:
+    return read_once_on(load(machine), n_bytes)
+
+
+def read_once_on(machine: Platform, n_bytes: int) -> UvmResult:
     kernel = one("read", p.streaming("a"), threads=n_bytes // 4)
-    return ran(machine, {"a": n_bytes}, HostTouch("a"), kernel, Prefetch("a", 0), Prefetch("a", 1), **BEFORE_2023)
+    steps = [HostTouch("a"), kernel, Prefetch("a", 0), Prefetch("a", 1)]
+    return simulate_uvm([Array("a", n_bytes)], steps, machine, BEFORE_2023)
+
+
+@cache
+def power8() -> Platform:
+    """A P100 with two NVLinks to a POWER8: pages of 64 KiB, which take as long as on POWER9, and as much of the nominal rate."""
+    machine, power9 = load("p100-sxm2-16gb"), load("v100-sxm2-power9")
+    nominal = 40 / 75  # GB/s, of two bricks of 20 and three of 25
+    link = replace(machine.link, in_rate=nominal * power9.link.in_rate, out_rate=nominal * power9.link.out_rate)
+    work = replace(machine.work, page=power9.work.page, page_out=power9.work.page_out)
+    return replace(machine, page=power9.page, link=link, work=work)
 
 
 @cache

@@ -225,6 +225,7 @@ TABLE: list[tuple[str, Answer]] = [
     (r"faults_STREAM_([\d.]+)", lambda row, m: p.stream(int(float(m[1]) * 1e9) // 4096 * 4096).counts[1]["heads"]),
     (r"base_Stencil (\d+)", lambda row, m: kernels(p.stencil(int(m[1])))[0].ns),
     (r"Regular|Random|stream", of_composition),
+    (r"nv2017_nvprof", lambda row, m: of_streaming(row, p.read_once_on(p.power8(), 64 * MIB), 64 * MIB)),
     (r"nv2017_.*", lambda row, m: of_streaming(row, p.read_once(P100, 64 * MIB), 64 * MIB)),
     (r"pascal_um_naive UM", lambda row, m: of_streaming(row, p.read_once(p.GTX_1080, 2 * GIB), 2 * GIB)),
     (r"v100_tiny", lambda row, m: profiled(row, tiny := p.read_once("v100-pcie-16gb", 65536), tiny.steps[:3])),
