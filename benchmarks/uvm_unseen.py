@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
-from uvm_programs import BEFORE_2023, GIB, MIB, looked_up, one
+from uvm_programs import BEFORE_2023, MIB, looked_up, one
 
 from gpusim.calibrate.uvm import PublishedRow
 from gpusim.engine.pages.simulate import StepResult, UvmResult, simulate_uvm
@@ -79,7 +79,8 @@ def multiplied(n: int, pinned: bool = False) -> UvmResult:
     A fifth of memory and arrays.
     """
     machine, n = load(GTX_1060), n // 5
-    kernel = one("multiply", p.streaming("a", size=8), p.streaming("b", size=8), p.streaming("c", size=8, write=True), threads=n)
+    factors = [p.streaming(x, size=8) for x in "ab"]
+    kernel = one("multiply", *factors, p.streaming("c", write=True, size=8), threads=n)
     hints = [Advise(x, h, h != "preferred_location") for x in "abc" for h in ("preferred_location", "accessed_by")]
     fill = [HostTouch(x) for x in ("abc" if pinned else "ab")]
     read = [HostTouch(x, write=False) for x in "abc"]

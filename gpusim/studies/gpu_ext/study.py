@@ -26,11 +26,12 @@ FOLDER = Path(__file__).parent
 GIB = 1 << 30
 CONTEXTS = (0.5, 1.2)  # GiB that a process takes from the total: not published, so that ours is what lies between
 MACHINE = "rtx-5090"
-OF_ONE = {"gemm": 8, "hotspot": 8, "kmeans": 16}  # GEMM's layers; of hotspot's rows and columns, of k-means' points one of so many
-OF_TWO = {"gemm": 2, "hotspot": 12, "kmeans": 32}  # the same for each of two processes, which run all that they run in the study:
+# How much is simulated: GEMM's layers; of hotspot's rows and columns, and of k-means' points, one of so many.
+OF_ONE = {"gemm": 8, "hotspot": 8, "kmeans": 16}
+OF_TWO = {"gemm": 2, "hotspot": 12, "kmeans": 8}  # of each of two processes
 SHORTER = 10  # turns, and what a switch costs: in a memory of a hundredth a turn is to fill a small part of it, too
-# Two warm-ups and one iteration, of ten tokens or passes.
-WARM, TIMED = {"gemm": 20, "hotspot": 10, "kmeans": 20}, {"gemm": 10, "hotspot": 5, "kmeans": 10}
+# Of two: two warm-ups and one iteration, of ten tokens or passes, as in the study; of k-means a fifth of the passes.
+WARM, TIMED = {"gemm": 20, "hotspot": 10, "kmeans": 4}, {"gemm": 10, "hotspot": 5, "kmeans": 2}
 # What resident kernels take is no paging, and comes from other rows than those that are scored: cudaMalloc of the same file,
 # and the run alone of each pair.
 ACCESS_NS = 0.568e6 / (16_834_658_304 / 4096)  # seq_stream, device, 0.5
