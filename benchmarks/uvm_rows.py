@@ -238,6 +238,7 @@ TABLE: list[tuple[str, Answer]] = [
     (r"add_(p100|v100|rtx2060)_(\w+)", lambda row, m: u.of_adder(row, m, profiled)),
     (r"oversub_(\d+)", lambda row, m: u.of_oversub(row, m, profiled)),
     (r"simple(Managed|DMA)_(\d+)M", u.of_multiplied),
+    (r"first_touch_gtx1060", lambda row, m: profiled(row, u.first_touch())),
     (r"ariadne_svc", lambda row, m: p.faults(p.A5000, 0, 1).steps[-1].counts[1]["service"]),
     (r"Stencil-24K", of_threshold),
     (r"gh200_h2d", lambda row, m: load(GH200).link.in_rate / 1e9),

@@ -203,6 +203,16 @@ SOURCES = [
         counter="clock() of the process around fill, kernel and reading",
     ),
     ProgramSource(
+        r"first_touch_gtx1060",
+        "a question in NVIDIA's forum (107172), with the program: case 1",
+        launch="131,072 x 256",
+        bytes="4, written",
+        stride="the grid",
+        runs="one launch, no warm-up",
+        basis="128 MiB, in the source",
+        counter="nvprof: fault groups",
+    ),
+    ProgramSource(
         r"ariadne_svc",
         "Shin et al., HPCA 2026, described",
         launch="1 x 1",

@@ -2,7 +2,8 @@
 
     add_grid        NVIDIA's first unified-memory program, on a P100, a V100 and an RTX 2060 Max-Q
     oversub         cudaOversubscribe: arrays are added up one after the other, a GTX 1080 Ti
-    simpleManaged   xnd-project/cuda-benchmarks: a product of two arrays, a GTX 1060
+    multiplied      xnd-project/cuda-benchmarks: a product of two arrays, a GTX 1060
+    first_touch     an array that the GPU touches first, a GTX 1060
 """
 
 from __future__ import annotations
@@ -87,6 +88,13 @@ def multiplied(n: int, pinned: bool = False) -> UvmResult:
     small = replace(machine, memory=machine.memory // 5 // (2 * MIB) * 2 * MIB)
     return simulate_uvm([Array(x, 8 * n) for x in "abc"], [*(hints if pinned else []), *fill, kernel, *read, *read], small,
                         BEFORE_2023)  # fmt: skip
+
+
+@cache
+def first_touch(n: int = 2 << 24) -> UvmResult:
+    """a[i] = 1, a thread for each int of memory that was touched by neither side."""
+    kernel = one("fill", p.streaming("a", write=True), threads=n)
+    return simulate_uvm([Array("a", 4 * n)], [kernel], load(GTX_1060), BEFORE_2023)
 
 
 Profile = Callable[[PublishedRow, UvmResult, list[StepResult]], float | None]

@@ -33,6 +33,6 @@ def test_what_the_rules_decide_is_exact_on_three_gpus(compare: Any) -> None:
 
 
 def test_all_of_them_are_unfitted_and_have_a_program(compare: Any) -> None:
-    assert len(ROWS) == 82 and {row.use for row in ROWS} == {"validate"}
+    assert len(ROWS) == 84 and {row.use for row in ROWS} == {"validate"}
     table = __import__("uvm_rows").TABLE
     assert all(any(re.fullmatch(pattern, row.key) for pattern, _ in table) for row in ROWS)
