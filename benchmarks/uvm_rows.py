@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import uvm_programs as p
+import uvm_unseen as u
 from uvm_programs import GIB, MIB
 from uvm_sources import source_of
 
@@ -235,6 +236,10 @@ TABLE: list[tuple[str, Answer]] = [
     (r"gpuext_seq_stream_([\d.]+)", lambda row, m: of_warm(p.sequential(float(m[1])))),
     (r"gpuext_adv_(.*)", lambda row, m: of_warm(p.sequential(0.25, m[1].replace("baseline", "")))),
     (r"gpuext_(rand_stream|pointer_chase)_([\d.]+)", lambda row, m: 1e6 * study.simulated(m[1], float(m[2]), "uvm", 0.6)),
+    (r"add_(p100|v100|rtx2060)_(\w+)", lambda row, m: u.of_adder(row, m, profiled)),
+    (r"oversub_(\d+)", lambda row, m: u.of_oversub(row, m, profiled)),
+    (r"simple(Managed|DMA)_(\d+)M", u.of_multiplied),
+    (r"first_touch_gtx1060", lambda row, m: profiled(row, u.first_touch())),
     (r"ariadne_svc", lambda row, m: p.faults(p.A5000, 0, 1).steps[-1].counts[1]["service"]),
     (r"Stencil-24K", of_threshold),
     (r"gh200_h2d", lambda row, m: load(GH200).link.in_rate / 1e9),

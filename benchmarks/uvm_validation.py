@@ -36,8 +36,8 @@ WIDEST = 12.0  # ratio up to which the axis reaches
 def short(name: str) -> str:
     """The machine, by one name for what different sources call it."""
     name = name.split("(")[0].replace("GeForce ", "").replace("Tesla ", "").replace("NVIDIA ", "")
-    for known in ("GTX 1080 Ti", "GTX 1080", "RTX 5070 Ti", "Titan V", "P100", "T4", "Quadro P4000", "RTX 2080 Super", "GH200",
-                  "H100"):  # fmt: skip
+    for known in ("GTX 1080 Ti", "GTX 1080", "GTX 1060", "RTX 5070 Ti", "RTX 2060", "Titan V", "P100", "T4", "Quadro P4000",
+                  "RTX 2080 Super", "GH200", "H100"):  # fmt: skip
         if name.startswith((known, f"Quad {known}")):
             return known
     if "AC922" in name:

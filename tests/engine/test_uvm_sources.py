@@ -19,7 +19,7 @@ ROWS = read(ROOT / "tests" / "data" / "uvm_measurements.csv")
 def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     yield lambda name: __import__(name)
-    for name in ("uvm_rows", "uvm_programs", "uvm_sources"):
+    for name in ("uvm_rows", "uvm_programs", "uvm_unseen", "uvm_sources"):
         sys.modules.pop(name, None)
 
 

@@ -1,7 +1,7 @@
 """The programs of the study, written down from their sources: eunomia-bpf/gpu_ext @3f4cc2d, microbench/memory.
 
-Kernels stand in kernels/synthetic.cuh, gemm.cuh and hotspot.cuh, sizes and defaults in main.cu.  A size factor is a share of
-the total that cudaMemGetInfo says.  Each program runs its warm-ups, then `Start`, then what is timed.
+Kernels stand in kernels/synthetic.cuh, gemm.cuh, hotspot.cuh and kmeans.cuh, sizes and defaults in main.cu.  A size factor is
+a share of the total that cudaMemGetInfo says.  Each program runs its warm-ups, then `Start`, then what is timed.
 """
 
 from __future__ import annotations
@@ -143,6 +143,27 @@ def hotspot(factor: float, pass_ns: float, part: int, warm: int = 1, timed: int 
         for a in arrays
     ]
     return StudyProgram(arrays, [*touch, *pair * warm, Start(), *pair * timed], 5 / timed / share, share)
+
+
+CLUSTERS, PASSES = 1600, 10  # of k-means
+
+
+def kmeans(factor: float, pass_ns: float, part: int, warm: int = 2, timed: int = 2) -> StudyProgram:
+    """regroup_sparse<<<n, 1>>>: thread block i finds the nearest of 1600 clusters in a row of distances, and writes its number
+    to a page of its own.
+
+    Of the five kernels of a pass only this one runs: the others have 1600 threads in a block, and a GPU has at most 1024.  The
+    source says 200 clusters; with 1600 its bytes (207.81 GB an iteration) and blocks (8,112 a pass) are those published.
+    A `part`-th of the points in as much less memory; of ten passes `timed`, after `warm`.
+    """
+    whole = int(TOTAL * factor) // (3 * PAGE + CLUSTERS * FLOAT)
+    points, steps = whole // part, 4
+    row = Access("dst", bytes=CLUSTERS * FLOAT // steps, bx=steps, inner=1, waits=True)
+    own = Access("group", True, bx=PAGE // FLOAT, waits=False)
+    share = points / whole
+    kernel = Kernel("regroup", [row, own], (points, 1), (1, 1), (steps, 1), ns=pass_ns * share)
+    arrays = [Array("dst", points * CLUSTERS * FLOAT), Array("group", points * PAGE)]
+    return StudyProgram(arrays, [*[kernel] * warm, Start(), *[kernel] * timed], PASSES / timed / share, share)
 
 
 def _halves(factor: float) -> tuple[int, int]:

@@ -26,22 +26,26 @@ FOLDER = Path(__file__).parent
 GIB = 1 << 30
 CONTEXTS = (0.5, 1.2)  # GiB that a process takes from the total: not published, so that ours is what lies between
 MACHINE = "rtx-5090"
-PART, LAYERS = 8, 8  # of hotspot's rows and columns; GEMM's layers that are simulated
-OF_TWO = {"gemm": 2, "hotspot": 12}  # the same for each of two processes, of which each runs all that it runs in the study:
+# How much is simulated: GEMM's layers; of hotspot's rows and columns, and of k-means' points, one of so many.
+OF_ONE = {"gemm": 8, "hotspot": 8, "kmeans": 16}
+OF_TWO = {"gemm": 2, "hotspot": 12, "kmeans": 8}  # of each of two processes
 SHORTER = 10  # turns, and what a switch costs: in a memory of a hundredth a turn is to fill a small part of it, too
-WARM, TIMED = {"gemm": 20, "hotspot": 10}, {"gemm": 10, "hotspot": 5}  # two warm-ups and one iteration, of ten tokens or passes
+# Of two: two warm-ups and one iteration, of ten tokens or passes, as in the study; of k-means a fifth of the passes.
+WARM, TIMED = {"gemm": 20, "hotspot": 10, "kmeans": 4}, {"gemm": 10, "hotspot": 5, "kmeans": 2}
 # What resident kernels take is no paging, and comes from other rows than those that are scored: cudaMalloc of the same file,
 # and the run alone of each pair.
 ACCESS_NS = 0.568e6 / (16_834_658_304 / 4096)  # seq_stream, device, 0.5
 HOP_NS = 9e3 / 8                               # pointer_chase, device, 0.5
-ALONE = 0.6  # the size factor of single_1x
-LAYER_NS, PASS_NS = 1476.69e6 / (112 * 10), 412.128e6 / 10  # single_1x of GEMM, of hotspot
+ALONE = {"hotspot": 0.6, "kmeans": 0.9}  # the size factor of single_1x
+LAYER_NS = 1476.69e6 / (112 * 10)  # single_1x of GEMM ...
+PASS_NS = {"hotspot": 412.128e6 / 10, "kmeans": 361.922e6 / 10}  # ... and of the others
 GIVEN = ("device", "single_1x")
 STORES = (("seq_stream", "uvm_advise_pref_cpu"), ("rand_stream", "uvm_advise_pref_cpu"))  # remote_store is fitted to the first
 SYNTHETIC = {
     "seq_stream": (kernels.sequential, ACCESS_NS), "rand_stream": (kernels.scattered, ACCESS_NS),
     "pointer_chase": (kernels.pointer_chase, HOP_NS),
 }  # fmt: skip
+PARTED = {"hotspot": kernels.hotspot, "kmeans": kernels.kmeans}
 HINTS: dict[str, tuple[str, int] | None] = {
     "uvm": None, "uvm_prefetch": None, "uvm_advise_read": ("read_mostly", 1), "uvm_advise_pref_gpu": ("preferred_location", 1),
     "uvm_advise_pref_cpu": ("preferred_location", 0), "uvm_advise_access": ("accessed_by", 1),
@@ -175,27 +179,26 @@ def _iterations(times: list[float]) -> list[float]:
 
 @cache
 def simulated_alone(kernel: str, factor: float, context: float) -> float:
-    """ms of one iteration of GEMM or hotspot, alone."""
-    if kernel == "gemm":
-        program = kernels.gemm(factor, LAYER_NS, LAYERS)
-    else:
-        program = kernels.hotspot(factor, PASS_NS * factor / ALONE, PART)
+    """ms of one iteration of GEMM, hotspot or k-means, alone."""
+    program = _written(kernel, factor, OF_ONE[kernel], 1, 1)
     return sum(_run(program, context, "tree")) * program.times
+
+
+def _written(kernel: str, factor: float, part: int, warm: int, timed: int) -> StudyProgram:
+    if kernel == "gemm":
+        return kernels.gemm(factor, LAYER_NS, part, warm, timed)
+    return PARTED[kernel](factor, PASS_NS[kernel] * factor / ALONE[kernel], part, warm, timed)
 
 
 @cache
 def simulated_pair(
     kernel: str, factor: float, thresholds: tuple[float, float] | None, context: float
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Two processes run GEMM or hotspot at once: of each ms of its timed iteration, and of all from its first kernel on.
+    """Two processes run one of these kernels at once: of each ms of its timed iteration, and of all from its first kernel on.
 
     thresholds  of prefetch_pid_tree, percent; None: the driver's tree
     """
-    warm, timed = WARM[kernel], TIMED[kernel]
-    if kernel == "gemm":
-        program = kernels.gemm(factor, LAYER_NS, OF_TWO[kernel], warm, timed)
-    else:
-        program = kernels.hotspot(factor, PASS_NS * factor / ALONE, OF_TWO[kernel], warm, timed)
+    program = _written(kernel, factor, OF_TWO[kernel], WARM[kernel], TIMED[kernel])
     arrays, prefetch = len(program.arrays), "tree"
     if thresholds:
         prefetch = f"prefetch_pid_tree(arrays={arrays}, high={thresholds[0]:g}, low={thresholds[1]:g})"
