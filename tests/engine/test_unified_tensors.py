@@ -184,8 +184,9 @@ def test_thread_blocks_that_find_their_pages_may_run_through_at_once(
         return found
 
     swept, walked = both()
-    same = ("touches", "touched_bytes", "h2d_bytes", "d2h_bytes", "evictions", "kernels", "compute_busy_ns")
+    same = ("touches", "touched_bytes", "h2d_bytes", "d2h_bytes", "evictions", "kernels")
     assert [swept.get(name) for name in same] == [walked.get(name) for name in same]
+    assert swept["compute_busy_ns"] == pytest.approx(walked["compute_busy_ns"], abs=4)  # stretches end at whole ns
     # Which uTLB a thread block begins on differs, and with it what batches contain.
     assert swept["gpu_faults"] == pytest.approx(walked["gpu_faults"], rel=1e-2)
     assert swept["makespan_ns"] == pytest.approx(walked["makespan_ns"], rel=1e-2)
