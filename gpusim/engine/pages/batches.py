@@ -10,7 +10,7 @@ from gpusim.engine.pages.bits import clear, put
 from gpusim.engine.pages.counters import attend
 from gpusim.engine.pages.driver_tables import FAULTED, WRITES, DriverState, scratch
 from gpusim.engine.pages.events import note_batch
-from gpusim.engine.pages.frontend import Front, advance, mapped
+from gpusim.engine.pages.frontend import Front, advance, mapped, remote_ns
 
 
 @outlined
@@ -90,13 +90,13 @@ def collect(M: DriverState, F: Front, k: int, n: int) -> int:
 def spend(M: DriverState, F: Front) -> None:
     """Time for what the warps have issued and for their remote accesses; both go on at once."""
     f, n = F.state[0], M.counts[F.state[0].processor]
-    work = f.issued * f.ns
+    work, remote = f.issued * f.ns, remote_ns(f)
     n.busy += work
-    n.remote += f.remote_ns
-    n.lagged += max(f.remote_ns - work, 0.0)
-    M.state[0].now += max(work, f.remote_ns)
-    work_ahead(M, f.processor, work - f.remote_ns)
-    f.issued, f.remote_ns = 0, 0.0
+    n.remote += remote
+    n.lagged += max(remote - work, 0.0)
+    M.state[0].now += max(work, remote)
+    work_ahead(M, f.processor, work - remote)
+    f.issued, f.remote_ns, f.stored_ns = 0, 0.0, 0.0
 
 
 @outlined

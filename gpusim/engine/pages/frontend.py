@@ -36,7 +36,9 @@ FRONT = record(
      ("slots", i8),  # of a uTLB, that this kernel uses
      ("warps", i8), ("ctas", i8), ("grid_x", i8), ("next_cta", i8), ("threads", i8), ("steps", i8), ("accesses", i8),
      ("sweeps", i8),  # thread blocks that find all their pages run through at once (sweep.py)
-     ("issued", i8), ("ns", f8), ("remote_ns", f8), ("read", f8), ("written", f8), ("peer", f8),  # remote bytes
+     ("issued", i8), ("ns", f8),
+     ("remote_ns", f8), ("stored_ns", f8),  # of remote accesses, and of bytes that they store, which go the other way
+     ("read", f8), ("written", f8), ("peer", f8),  # remote bytes
      ("outstanding", i8), ("turn", i8), ("stride", i8),
      ("buffered", i8), ("get", i8)]
 )  # fmt: skip
@@ -86,9 +88,18 @@ def launch(F: Front, u: int, slot: int, cta: int) -> None:
     F.left[u, slot] = s.warps
 
 
+@kernel
+def remote_ns(f: Any) -> float:
+    """What the accesses over the link take that no time has been spent for yet."""
+    return float(max(f.remote_ns, f.stored_ns))
+
+
 @outlined
 def from_afar(M: DriverState, F: Front, b: int, page: int, write: bool, sectors: int, lines: int) -> None:
-    """An access went over the link, in a request for each line; of stores those cost more that do not fill theirs."""
+    """An access went over the link, in a request for each line; of stores those cost more that do not fill theirs.
+
+    What is stored goes the other way than what is read, and beside it.
+    """
     f, p = F.state[0], F.state[0].processor
     gpu, n_bytes = M.gpus[p], sectors * SECTOR
     M.counts[p].remote_bytes += n_bytes
@@ -97,7 +108,7 @@ def from_afar(M: DriverState, F: Front, b: int, page: int, write: bool, sectors:
         f.remote_ns += n_bytes * gpu.peer_byte
         f.peer += n_bytes
     elif write:
-        f.remote_ns += n_bytes * gpu.store_byte
+        f.stored_ns += n_bytes * gpu.store_byte
         f.written += n_bytes
         if sectors < lines * (LINE // SECTOR):
             f.remote_ns += lines * gpu.remote_store
@@ -105,7 +116,7 @@ def from_afar(M: DriverState, F: Front, b: int, page: int, write: bool, sectors:
         f.remote_ns += n_bytes * gpu.remote_byte + lines * gpu.remote_request
         f.read += n_bytes
     if M.state[0].counters:
-        count(M, p, b, page, lines, M.state[0].now + max(f.issued * f.ns, f.remote_ns))
+        count(M, p, b, page, lines, M.state[0].now + max(f.issued * f.ns, remote_ns(f)))
 
 
 @kernel
@@ -237,7 +248,7 @@ def advance(M: DriverState, F: Front, A: Any, shape: Any, tables: Any) -> None:
     """All uTLBs in turn, one access each, until none can issue, the driver has heard of an access counter, or warps pause."""
     s, m = F.state[0], M.state[0]
     moved = True
-    while moved and m.now + max(s.issued * s.ns, s.remote_ns) < (min(m.notice_due, m.pause) if m.notices else m.pause):
+    while moved and m.now + max(s.issued * s.ns, remote_ns(s)) < (min(m.notice_due, m.pause) if m.notices else m.pause):
         moved = False
         for u in range(s.utlbs):
             t = F.utlbs[u]
