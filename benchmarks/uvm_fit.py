@@ -6,7 +6,8 @@ GTX 1080 Ti     single faults and copies (calibrate/uvm.py); what each report in
                 batches have a hundred reports where the single faults have one
 T4              a report from the shares of fetching and sorting in a batch; one factor on all other times of the CPU, which is
                 another one, in a virtual machine: median batches of a stencil, of two sizes
-RTX 5070 Ti     one factor on a T4's times of the CPU: two sparse kernels in memory, of one page and of 512 a block; a report: STREAM
+RTX 5070 Ti     one factor on a T4's times of the CPU: a sparse kernel of one page a block, in memory; a further run of pages:
+                one of 64 pages a block; a report: STREAM
 H100            in a virtual machine: one factor on the times of the CPU, from single faults of five sizes; what a report costs,
                 from a kernel of 160 thread blocks, whose batches have a block each; what a first touch costs, from a sparse
                 kernel of a page a block
@@ -38,6 +39,7 @@ from uvm_rows import TOUCHES
 
 from gpusim.calibrate.uvm import PublishedRow, fit, read
 from gpusim.machine import platforms
+from gpusim.machine.platforms import Platform
 
 ROWS = read(Path(__file__).parent.parent / "tests" / "data" / "uvm_measurements.csv")
 TILES = 3.06278, 1.69109  # GiB/s of the first pass and of the others: um_prefetch_reprex.cu's README, 32 GiB on a V100 of 16
@@ -93,29 +95,27 @@ def t4() -> tuple[float, float]:
     return fault, factor
 
 
-def desktop() -> tuple[float, float]:
-    """Of an RTX 5070 Ti and its host: the factor on a T4's work of the CPU, and ns of a report."""
-    rows = [row("bench_sparse-003"), row("bench_sparse-014")]
-    measured, stream_ms = np.array([r.value for r in rows]), row("app_5070ti-001").value
+def desktop() -> tuple[float, float, float]:
+    """Of an RTX 5070 Ti and its host: the factor on a T4's work of the CPU, ns of a further run of pages, ns of a report."""
     machine, work = platforms.load("rtx-5070-ti"), platforms.load("t4").work
+    one, many, stream = (row(id) for id in ("bench_sparse-003", "bench_sparse-009", "app_5070ti-001"))
 
-    def at(factor: float, report: float) -> Platform:
+    def at(factor: float, run: float, report: float) -> Platform:
         scaled = {name: factor * (getattr(work, name) or 0.0) for name in ON_CPU}
-        return replace(machine, work=replace(machine.work, fault=report, **scaled))
+        return replace(machine, work=replace(machine.work, **{**scaled, "run": run, "fault": report}))
 
-    def ms(factor: float, report: float) -> np.ndarray:
-        return np.array([sparse_on(at(factor, report), r.key).steps[1].ns / 1e6 for r in rows])
+    def sparse_ms(which: PublishedRow, *numbers: float) -> float:
+        return sparse_on(at(*numbers), which.key).steps[1].ns / 1e6
 
-    def stream(report: float) -> float:
-        return stream_on(at(factor, report), 540_000_000 // 4096 * 4096).steps[-1].ns / 1e6
+    def stream_ms(*numbers: float) -> float:
+        return stream_on(at(*numbers), 540_000_000 // 4096 * 4096).steps[-1].ns / 1e6
 
-    factor, report = 0.7, 65.0
-    for _ in range(3):
-        report = crossing(stream, stream_ms, report, 1.2 * report)
-        one = ms(factor, report)
-        slope, rest = (ms(1.2 * factor, report) - one) / 0.2 / measured, 1 - one / measured
-        factor *= 1 + float(slope @ rest / (slope @ slope))
-    return factor, report
+    factor, run, report = 0.7, 2500.0, 60.0
+    for _ in range(3):  # each moves the others' rows little
+        factor = crossing(lambda x, r=run, s=report: sparse_ms(one, x, r, s), one.value, factor, 1.1 * factor)
+        run = crossing(lambda x, f=factor, s=report: sparse_ms(many, f, x, s), many.value, run, 1.1 * run)
+        report = crossing(lambda x, f=factor, r=run: stream_ms(f, r, x), stream.value, report, 1.1 * report)
+    return factor, run, report
 
 
 def h100() -> tuple[float, float, float]:
@@ -130,7 +130,7 @@ def h100() -> tuple[float, float, float]:
     def ms(name: str, *numbers: float) -> float:
         return device_kernel_on(name, h100_at(*numbers)).steps[1].ns / 1e6
 
-    factor, report, first = 3.0, 200.0, 1.0
+    factor, report, first = 2.4, 270.0, 0.4
     for _ in range(4):  # each moves the others' rows little
         report = crossing(lambda x, f=factor, t=first: ms("few_160", f, x, t), row("h100-031").value, report, 1.1 * report)
         first = crossing(lambda x, f=factor, r=report: ms("sparse_K1", f, r, x), row("h100-064").value, first, 0.9 * first)
@@ -163,7 +163,7 @@ def main() -> None:
     )
     print("POWER9: a page comes in {:.2f} us and leaves in {:.2f} us".format(*tiles()))
     print("H100: {:.2f} times the derived work of the CPU, a report {:.0f} ns, {:.2f} times the first touch".format(*h100()))
-    print("RTX 5070 Ti: {:.3f} times a T4's work of the CPU, a report {:.0f} ns".format(*desktop()))
+    print("RTX 5070 Ti: {:.3f} times a T4's work of the CPU, a further run {:.0f} ns, a report {:.0f} ns".format(*desktop()))
     print("T4: a report {:.0f} ns, all else {:.2f} times the GTX 1080 Ti's".format(*t4()))
 
 

@@ -349,7 +349,7 @@ def read_once_on(machine: Platform, n_bytes: int) -> UvmResult:
 
 @cache
 def power8() -> Platform:
-    """A P100 with two NVLinks to a POWER8: pages of 64 KiB, which take as long as on POWER9, and as much of the nominal rate."""
+    """A P100 with two NVLinks to a POWER8: pages of 64 KiB, and what it has of the nominal rate, as on POWER9."""
     machine, power9 = load("p100-sxm2-16gb"), load("v100-sxm2-power9")
     nominal = 40 / 75  # GB/s, of two bricks of 20 and three of 25
     link = replace(machine.link, in_rate=nominal * power9.link.in_rate, out_rate=nominal * power9.link.out_rate)
