@@ -3,7 +3,7 @@
     git worktree add ../before main
     python benchmarks/side_by_side.py ../before timed.py
 
-Each checkout runs its own file of that name (timed.py, replay.py, uvm.py, commands.py) in a process of its own, whose function
+Each checkout runs its own file of that name, any of benchmarks/ that has a function `loads()`, in a process of its own.
 `loads()` gives name -> a call that runs the load once and returns its CPU seconds.  The first call of each compiles, or finds
 the cache, and is not counted.  A turn takes the fastest call of 0.2 s; the side that begins alternates.  New processes every
 `--turns` pairs, `--starts` times: a process keeps its luck with addresses for as long as it lives.
@@ -78,6 +78,18 @@ def serve(benchmark: Path) -> None:
         print(json.dumps(min(taken)), file=answers, flush=True)
 
 
+def refusal(other: Path, benchmark: str) -> str:
+    """Why the two checkouts cannot be compared, in one sentence; empty where they can."""
+    for checkout in (other, HERE):
+        file = checkout / "benchmarks" / benchmark
+        if not file.is_file():
+            return f"there is no {file}: name a checkout of gpusim, and a file of its benchmarks/"
+        if "\ndef loads(" not in file.read_text():
+            known = sorted(f.name for f in file.parent.glob("*.py") if "\ndef loads(" in f.read_text())
+            return f"{file} has no function loads(): these have one: {', '.join(known)}"
+    return ""
+
+
 def in_turn(other: Path, benchmark: str, turns: int, only: str) -> Iterator[tuple[str, list[tuple[float, float]]]]:
     """Each load with its pairs of (before, after), from one process of each checkout."""
     sides = Side(other, benchmark), Side(HERE, benchmark)
@@ -107,6 +119,10 @@ def main() -> int:
     parser.add_argument("--starts", type=int, default=3)
     parser.add_argument("--only", default="", metavar="TEXT", help="loads whose names contain this")
     o = parser.parse_args()
+    if o.turns * o.starts < 2:
+        parser.error("a spread needs two pairs at least: --turns times --starts")
+    if why := refusal(o.other.resolve(), o.benchmark):
+        parser.error(why)
     pairs: dict[str, list[tuple[float, float]]] = {}
     ratios = []
     print(f"{'load':40} {'before':>9} {'after':>9} {'ratio':>6}  spread")

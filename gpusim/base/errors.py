@@ -112,10 +112,6 @@ class ResultError(GpusimError):
     """A run folder that is missing, incomplete, or cannot be written."""
 
 
-class CheckError(GpusimError):
-    """The referee found a result that contradicts its own event log."""
-
-
 class GridError(GpusimError):
     """A grid that cannot be run: too large, or empty."""
 

@@ -119,11 +119,6 @@ def parse_time(text: object) -> float:
     return float(parse(text, TIME))
 
 
-def parse_fraction(text: object) -> float:
-    """0.6 of "60 %"."""
-    return float(parse(text, FRACTION))
-
-
 def write(value: float, kind: Kind) -> str:
     """The shortest text that `parse` reads back as exactly `value` (base units, finite, not negative)."""
     exact = Decimal(value) if isinstance(value, int) else Decimal(repr(float(value)))

@@ -130,7 +130,7 @@ def schedule(*, name: str = "", source: str = "", knows: str = "past") -> Callab
 def schedule(target: T | None = None, *, name: str = "", source: str = "", knows: str = "past") -> Any:
     """A scheduler of a serving engine: a function `order(view)`, or a class with `order` and, where wanted, `victim`, `evict`.
 
-    order(view)        who runs in the next step: numbers of requests, the first goes first; rows (request, tokens) say how many
+    order(view)        the next step: numbers of requests that run, the first goes first; rows (request, tokens) say how many
                        tokens of each are computed
     victim(view, r)    the running request that gives its blocks up where r finds none; None: r waits, and gives up its own
     evict(view)        blocks of the prefix cache that are reused first

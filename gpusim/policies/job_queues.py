@@ -13,7 +13,7 @@ _Alike = tuple[object, ...]
 
 
 class JobQueues:
-    """A heap for each kind of demand: who wants the same GPUs finds a place where the first of them does.
+    """A heap for each kind of demand: jobs that want the same GPUs find a place where the first of them does.
 
     key   the lowest goes first, of equal ones the oldest
     fill  whether others may go before the first where it finds no place

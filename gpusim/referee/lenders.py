@@ -1,4 +1,4 @@
-"""Memory that devices lend each other: whoever the bytes belong to, no more than there is, and no wait longer than needed.
+"""Memory that devices lend each other: of all programs together no more than there is, and no wait longer than needed.
 
 Bytes are a borrower's from the record on that promises them until the last copy to or from them has ended, or its run has.  The
 device's own program has what its allocator has taken.

@@ -174,10 +174,10 @@ def _expected(there: Attendance, k: int, due: int) -> str:
     """When the members of the k-th meeting were to end, and why."""
     of = np.flatnonzero(there.members.meeting == k)
     i = of[int(np.argmax(there.start[of]))]
-    who = f"operator {there.members.operator[i]} of rank {there.members.rank[i]}"
+    last = f"operator {there.members.operator[i]} of rank {there.members.rank[i]}"
     if due == NEVER:
-        return f"no end: {who}, which it meets, has not started"
-    return f"{due} ns: {who} comes last, at {there.start[i]} ns, then latency and bytes on the links between them"
+        return f"no end: {last}, which it meets, has not started"
+    return f"{due} ns: {last} comes last, at {there.start[i]} ns, then latency and bytes on the links between them"
 
 
 def _one_end(there: Attendance, k: int) -> str:

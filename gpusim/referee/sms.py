@@ -1,4 +1,4 @@
-"""Who has how many multiprocessors when, and does each kernel start as soon as it may?
+"""Which kernel has how many multiprocessors when, and does each kernel start as soon as it may?
 
 From the starts and ends in the log.  At any time multiprocessors are given out until there are no more: first to activities
 whose whole grid is resident at once and has had all that it can use, which keep them to their ends; then by (priority of the
@@ -103,7 +103,7 @@ def _without_ended(s: Sms, running: int, t: int) -> int:
 
 @step
 def _grant(s: Sms, running: int, t: int) -> None:
-    """Who has how many from now on."""
+    """Which kernel has how many from now on."""
     left = s.limit
     for i in range(running):
         a = s.running[i]
@@ -183,7 +183,7 @@ def _each_tick(s: Sms) -> None:
 
 
 def users(acts: ActivityTimes, n: Figures) -> I64:
-    """Of each activity the multiprocessors that it takes, 0 where nobody else wants any."""
+    """Of each activity the multiprocessors that it takes, 0 where no other wants any."""
     wants = np.append(n.needs.sms[0], 0)[acts.op] if SMS in n.share else np.zeros(len(acts.op), np.int64)
     wants = np.where(acts.start < NEVER, wants, 0)
     queues = acts.queue[wants > 0]

@@ -1,7 +1,7 @@
 """Do copies take their turns in the copy engines?
 
 An engine serves one direction, with so many copies at once.  Where the program has copies of its own, they stand in one line
-with swaps, by the time at which they came and then by number: who is first goes when a slot is free, once all that happens at a
+with swaps, by the time at which they came and then by number: the first goes when a slot is free, once all that happens at a
 tick has happened.  Swaps that nothing waits for yet have a queue of their own beside those that are due; when it is the turn of
 the first of either, and the other's first has come too, the one that is due earlier goes, and the other takes its place.
 """
@@ -72,7 +72,7 @@ def _head(s: Turns, waiting: int, of: int, tick: int) -> int:
 
 @step
 def _first(s: Turns, waiting: int, tick: int) -> int:
-    """Whose turn it is, -1 nobody's."""
+    """The process whose turn it is, -1: of none."""
     due, early = _head(s, waiting, DUE, tick), _head(s, waiting, EARLY, tick)
     first = -1
     for i in range(waiting):

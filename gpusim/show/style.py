@@ -36,7 +36,7 @@ R = TypeVar("R")
 WIDTH, HEIGHT, DPI = 8.0, 14 / 3, 150
 
 INK, SOFT, FAINT, PAPER = "#1F2430", "#5B6270", "#D5D9E0", "#FFFFFF"
-HOLE, ALARM, LIMIT = "#E6E8EC", "#B3261E", "#B3261E"
+ALARM, LIMIT = "#B3261E", "#B3261E"
 
 BLUE, SKY, GREEN, ORANGE, VERMILION, PINK = "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7"
 INDIGO, WINE, OLIVE, GREY, BLACK = "#332288", "#882255", "#7F7A1C", "#8A8F99", "#000000"
@@ -75,7 +75,6 @@ RC: dict[str, object] = {
     "lines.linewidth": 1.6,
     "lines.markersize": 5,
     "hatch.linewidth": 0.6,
-    "hatch.color": ALARM,
     "figure.constrained_layout.use": True,
     "svg.hashsalt": "gpusim",  # ids in an SVG would otherwise be random
     "pdf.fonttype": 42,

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.base.compiled import kept
-from gpusim.trace.trace import ALLOC, FREE, OP, Trace
+from gpusim.trace.trace import ALLOC, FREE, Trace
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
@@ -146,8 +146,3 @@ def _live_peaks(kind: Any, arg: Any, size: Any) -> Any:
             live -= -(-size[arg[e]] // ROUND) * ROUND
             count -= 1
     return peak, most
-
-
-def op_of_event(trace: Trace) -> I64:
-    """(E,) the operator that the host has issued last at each event, -1 before the first."""
-    return np.cumsum(trace.kind == OP) - 1

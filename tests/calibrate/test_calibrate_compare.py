@@ -315,7 +315,7 @@ def test_fitted_is_what_the_profile_says_that_its_fit_saw(tmp_path: Path) -> Non
     assert {s.part for s in compare([*rows, other], estimated).series} == {"not fitted"}
 
 
-def test_the_catalogue_names_series_and_who_published_them() -> None:
+def test_the_catalogue_names_series_and_their_publishers() -> None:
     a10 = load("a10")
     named = row("h2d_pinned_bw", 25.0, 64 * MIB, series="a10-pinned-local/h2d_pinned_bw", gpu="A10", source="")
     mine = replace(named, series_id="mine/h2d_pinned_bw", source="gpusim calibrate measure on this machine")

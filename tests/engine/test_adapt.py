@@ -89,7 +89,7 @@ def test_a_training_finds_the_batch_that_fits_and_follows_a_neighbour() -> None:
     assert not taken[9].finished and taken[-1].finished and taken[-1].batch < found.batch / 2 + 8
 
 
-def test_a_neighbour_who_takes_everything() -> None:
+def test_a_neighbour_that_takes_everything() -> None:
     trace, profile = load_trace(ROOT / "traces" / "resnet50-train.npz"), catalogue.load("a100-pcie-40gb")
     with pytest.raises(GpusimError, match="the neighbours leave nothing"):
         adapt.train(trace, profile, "fixed", rounds=2, capacity_bytes=2**33, neighbours=[(0, 2**33)])

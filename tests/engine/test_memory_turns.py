@@ -36,7 +36,7 @@ def memory_turns(word: Any, claims: tuple[Any, ...], *each: Steps, capacity: int
     return [spans(run.result()) for run in runs], memory
 
 
-def test_who_finds_no_memory_waits_for_the_end_of_others() -> None:
+def test_a_program_without_memory_waits_for_the_end_of_others() -> None:
     """6000 and 3000 fit and take turns of 1000; the third has 5000 when the first ends at 3000; then turns with the second."""
     each, memory = memory_turns("first_come(slice_ms=0.001)", (6000, 3000, 5000), kernels(2000), kernels(1500), kernels(900))
     assert each == [[(0, 3000)], [(1000, 3500)], [(3500, 4400)]]

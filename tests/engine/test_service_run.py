@@ -47,7 +47,7 @@ def test_one_request_by_hand() -> None:
     assert (account.steps, account.busy_ns, account.prompt_tokens, account.output_tokens) == (3, 702, 40, 3)
 
 
-def test_who_comes_during_a_step_waits_for_its_end() -> None:
+def test_a_request_that_comes_during_a_step_waits_for_its_end() -> None:
     """At 0 a prompt of 10 runs until 200; one that comes at 50 starts then, beside a token of the first: 100 + 1 + 200."""
     served = serve(request_table([0, 50], [10, 20], 2)).result()
     assert columns(served, "admitted", "first", "last") == [[0, 200], [200, 501], [501, 602]]

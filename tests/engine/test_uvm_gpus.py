@@ -55,7 +55,7 @@ def test_what_a_gpu_gets_ahead_from_another_is_in_vain_on_the_gpu_where_nobody_t
     assert result.counts["wasted"].tolist() == [0, 0, 15]
 
 
-def test_who_maps_from_afar_what_two_others_hold_may_only_read_it() -> None:
+def test_a_remote_mapping_of_what_two_others_hold_is_for_reads_only() -> None:
     # GPU 1's first store takes its page to the CPU, and copies of the other 15: GPU 2 keeps those.
     hints = [Advise("a", "read_mostly"), Advise("a", "preferred_location", 0)]
     result = run([one_thread(*range(16), gpu=2), *hints, one_thread(0, write=True), one_thread(1, write=True)], gpus=2)

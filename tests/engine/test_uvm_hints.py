@@ -130,7 +130,7 @@ def test_read_mostly_takes_the_right_to_store() -> None:
     assert [int(step.counts[1]["faults"]) for step in steps] == [1, 0, 0, 1]
 
 
-def test_who_accesses_maps_again_when_read_duplication_ends() -> None:
+def test_accessed_by_is_mapped_again_when_read_duplication_ends() -> None:
     hints = [Advise("a", "accessed_by", 1), Advise("a", "read_mostly"), Advise("a", "unset_read_mostly")]
     c = run([HostTouch("a"), *hints, blocks(0, 1)]).steps[-1].counts[1]
     assert (c["faults"], c["came"].sum(), c["remote_bytes"]) == (0, 0, 2 * 32)

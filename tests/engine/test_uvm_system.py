@@ -185,7 +185,7 @@ def test_faults_of_the_cpu_on_system_memory_are_in_the_log() -> None:
     assert result.counts[0]["faults"] == 64
 
 
-def test_by_ats_there_is_one_copy_whoever_mostly_reads() -> None:
+def test_by_ats_there_is_one_copy_of_read_mostly_memory() -> None:
     result = run([HostTouch("a"), Advise("a", "read_mostly"), pages64(0, 1)], SYSTEM, GRACE)
     c = result.counts[1]
     assert (c["faults"], c["came"].sum(), c["remote_bytes"]) == (0, 0, 64)

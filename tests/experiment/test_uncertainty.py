@@ -149,7 +149,7 @@ def test_every_sample_is_the_run_on_its_machine(run: Any, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_who_is_ahead_by_turns_ties(run: Any) -> None:
+def test_policies_that_lead_by_turns_tie(run: Any) -> None:
     results = run("uncertainty=50", low="3 GB/s")
     told = answer(results)
     assert told.startswith("lru and largest tie, slowdown 7.30× (7.4")
@@ -169,7 +169,7 @@ def test_a_rare_change_of_order_is_no_tie_but_told(run: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_number_that_would_change_who_is_best_is_named(run: Any) -> None:
+def test_the_number_that_would_change_the_best_is_named(run: Any) -> None:
     results = run("uncertainty=5", low="4 GB/s")
     pushed = {name: list(r.sampled.pushed.values()) for name, r in by_policy(results).items()}
     assert pushed == {"lru": [exact("lru", 4)], "largest": [exact("largest", 4)]}
@@ -209,7 +209,7 @@ def test_table_figure_and_report_show_the_interval(run: Any) -> None:
     assert list(drawn["interval:lru"].get_xdata()) == pytest.approx([low, high])
 
 
-def test_who_does_not_finish_everywhere_is_told() -> None:
+def test_a_policy_that_does_not_finish_everywhere_is_told() -> None:
     """`b` is faster where it finishes, which is on two of four machines: they take turns."""
     about = {"pushed": {}, "given": 1, "assumed": 0, "estimated": 0.15}
     a, b = (

@@ -47,16 +47,16 @@ SAMPLE = [  # latency in us and rate in GB/s as printed; then bytes and the time
 ]  # fmt: skip
 
 
-def estimate(who, collective, algorithm, protocol):
-    return next(w for w in ways(who, collective) if (w.algorithm, w.protocol) == (algorithm, protocol))
+def estimate(comm, collective, algorithm, protocol):
+    return next(w for w in ways(comm, collective) if (w.algorithm, w.protocol) == (algorithm, protocol))
 
 
-@pytest.mark.parametrize("who, collective, algorithm, protocol, latency, rate, size, us", SAMPLE)
-def test_are_latency_rate_and_time_those_of_nccl(who, collective, algorithm, protocol, latency, rate, size, us):
-    found = estimate(who, collective, algorithm, protocol)
+@pytest.mark.parametrize("comm, collective, algorithm, protocol, latency, rate, size, us", SAMPLE)
+def test_are_latency_rate_and_time_those_of_nccl(comm, collective, algorithm, protocol, latency, rate, size, us):
+    found = estimate(comm, collective, algorithm, protocol)
     assert (f"{found.latency:.6g}", f"{found.rate:.6g}") == (latency, rate)
     if size:
-        assert time(who, collective, found, size) == pytest.approx(us, rel=1e-6)
+        assert time(comm, collective, found, size) == pytest.approx(us, rel=1e-6)
 
 
 @pytest.mark.skipif(not CASES.is_file(), reason="GPUSIM_MANY names no folder with nccl_model_cases.csv")
@@ -67,19 +67,19 @@ def test_is_every_answer_of_nccl_met():
     for row in rows:
         numbers = {key.split("(")[0]: value for key, value in row.items()}
         graphs = [Channels(int(numbers[f"{g}_channels"]), float(numbers[f"{g}_bw"])) for g in ("ring", "tree", "nvls")]
-        who = Communicator(
+        comm = Communicator(
             int(row["cc"]), int(row["nodes"]), int(row["ranks_per_node"]), graphs[0], graphs[1],
             graphs[2] if graphs[2].count else None, cpu={"1": "intel", "2": "amd"}[numbers["cpu_vendor"]],
             nvlink=numbers["type_intra"] == "1", nic_latency=float(numbers["latency_inter_us"]),
         )  # fmt: skip
-        found = estimate(who, row["collective"], row["algorithm"], row["protocol"])
+        found = estimate(comm, row["collective"], row["algorithm"], row["protocol"])
         printed = f"{float(row['latency_us']):.6g}", f"{float(row['algbw_GBps']):.6g}"
         assert (f"{found.latency:.6g}", f"{found.rate:.6g}") == printed, row
-        assert time(who, row["collective"], found, int(row["bytes"])) == pytest.approx(float(row["time_us"]), rel=1e-6), row
+        assert time(comm, row["collective"], found, int(row["bytes"])) == pytest.approx(float(row["time_us"]), rel=1e-6), row
 
 
 @pytest.mark.parametrize(
-    "who, size, wanted",
+    "comm, size, wanted",
     [  # the least of the times printed for that size
         (DGX_A100, 1024, ("Ring", "LL")),
         (DGX_A100, 1 << 25, ("Ring", "Simple")),
@@ -89,10 +89,10 @@ def test_is_every_answer_of_nccl_met():
         (SOCKETS, 1 << 15, ("Ring", "LL")),
     ],
 )
-def test_is_the_fastest_way_chosen(who, size, wanted):
-    chosen = choice(who, "AllReduce", size)
+def test_is_the_fastest_way_chosen(comm, size, wanted):
+    chosen = choice(comm, "AllReduce", size)
     assert (chosen.algorithm, chosen.protocol) == wanted
-    assert time(who, "AllReduce", chosen, size) == min(time(who, "AllReduce", w, size) for w in ways(who, "AllReduce"))
+    assert time(comm, "AllReduce", chosen, size) == min(time(comm, "AllReduce", w, size) for w in ways(comm, "AllReduce"))
 
 
 def test_which_ways_does_a_communicator_have():

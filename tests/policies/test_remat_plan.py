@@ -257,7 +257,7 @@ AHEAD = program(
 )  # fmt: skip
 
 
-def test_who_knows_what_comes_drops_less() -> None:
+def test_a_plan_that_knows_what_comes_drops_less() -> None:
     """dtr drops x, the oldest, and then y to have x again: 20 ns.  The optimum drops y, and x after its last use: 10 ns."""
     assert by_dtr(AHEAD, 3) == "+0 +1 x +2 y -1 +3 z -2 +4 x +5 u -4 +6 y +7 v -6 -3"
     made = checkmate.rewrite(View(AHEAD, 3 * UNIT, ()))

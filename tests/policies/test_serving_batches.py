@@ -32,7 +32,7 @@ def step(run: Running, now: int = 0) -> list[tuple[int, int, int]]:
     """(request, tokens, tokens before) of each row of the next step."""
     rows = run.compose(now)
     s = run.step
-    return list(zip(s.who[:rows].tolist(), s.tokens[:rows].tolist(), s.before[:rows].tolist(), strict=True))
+    return list(zip(s.request[:rows].tolist(), s.tokens[:rows].tolist(), s.before[:rows].tolist(), strict=True))
 
 
 def ended(run: Running, now: int = 0) -> list[int]:

@@ -35,7 +35,7 @@ def step(running: Running) -> list[tuple[int, int, int]]:
     """(request, tokens, tokens before) of the next step, which is over then."""
     rows = running.compose()
     made = running.step
-    found = zip(made.who[:rows].tolist(), made.tokens[:rows].tolist(), made.before[:rows].tolist(), strict=True)
+    found = zip(made.request[:rows].tolist(), made.tokens[:rows].tolist(), made.before[:rows].tolist(), strict=True)
     told = list(found)
     if rows:
         running.over()

@@ -30,7 +30,7 @@ def step(run: Running) -> list[tuple[int, int, int]]:
     """(request, tokens, tokens before) of each row of the next step."""
     rows = run.compose()
     s = run.step
-    return list(zip(s.who[:rows].tolist(), s.tokens[:rows].tolist(), s.before[:rows].tolist(), strict=True))
+    return list(zip(s.request[:rows].tolist(), s.tokens[:rows].tolist(), s.before[:rows].tolist(), strict=True))
 
 
 def ended(run: Running) -> list[int]:
@@ -109,7 +109,7 @@ def test_a_prompt_that_does_not_fit_waits_until_a_request_ends() -> None:
     assert step(run) == [(2, 65, 0)] and preempted(run) == [1]
 
 
-def test_who_was_passed_over_often_goes_before_prompts() -> None:
+def test_a_request_passed_over_often_goes_before_prompts() -> None:
     """With max_preemptions=2 request 0 is passed over for two prompts of 64, then runs before the third."""
     run = start([5, 64, 64, 64], [9, 1, 1, 1], "splitwise(max_preemptions=2)")
     run.arrive(0)

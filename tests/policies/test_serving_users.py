@@ -62,7 +62,7 @@ def whole_run(running: Running) -> list[list[tuple[int, int, int]]]:
     """Requests, tokens and tokens before of all steps, until nothing runs."""
     steps, made = [], running.step
     while rows := composed(running):
-        steps.append(list(zip(*(column[:rows].tolist() for column in (made.who, made.tokens, made.before)), strict=True)))
+        steps.append(list(zip(*(column[:rows].tolist() for column in (made.request, made.tokens, made.before)), strict=True)))
         running.over()
     return steps
 
@@ -83,7 +83,7 @@ def test_arrival_order_in_python_is_the_compiled_scheduler(seed: int) -> None:
 
 
 @pytest.mark.hand_worked
-def test_the_order_decides_who_runs() -> None:
+def test_the_order_decides_which_requests_run() -> None:
     running = started(shortest_first, request_table([0, 0, 0], [12, 4, 8], [3, 3, 3]))
     assert whole_run(running)[:2] == [[(1, 4, 0), (2, 8, 0), (0, 4, 0)], [(1, 1, 4), (2, 1, 8), (0, 8, 4)]]
 
@@ -107,7 +107,7 @@ def test_a_victim_gives_way_and_comes_back() -> None:
     assert composed(running) == 1
     running.over()
     running.arrive(1)
-    assert (composed(running), running.step.who[0]) == (1, 1)  # request 1 starts; 0 finds no block, and nobody less urgent
+    assert (composed(running), running.step.request[0]) == (1, 1)  # request 1 starts; 0 finds no block, and nobody less urgent
     assert running.step.preempted[: running.step.word[t.N_PREEMPTED]].tolist() == [0]
     running.over()
     whole_run(running)
@@ -123,7 +123,7 @@ def test_one_that_waits_may_displace_one_that_runs() -> None:
     assert composed(running) == 1
     running.over()
     running.arrive(1)
-    assert (composed(running), running.step.who[0], running.step.tokens[0]) == (1, 1, 8)  # one block was free, two are needed
+    assert (composed(running), running.step.request[0], running.step.tokens[0]) == (1, 1, 8)  # one block is free, two needed
     assert running.step.preempted[: running.step.word[t.N_PREEMPTED]].tolist() == [0]
     running.over()
     whole_run(running)

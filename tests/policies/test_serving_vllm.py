@@ -41,7 +41,7 @@ def step(running: Running) -> list[tuple[int, int, int]]:
     """The next step: (request, tokens, tokens before) of each, then it is over."""
     rows = running.compose()
     made = running.step
-    found = list(zip(made.who[:rows].tolist(), made.tokens[:rows].tolist(), made.before[:rows].tolist(), strict=True))
+    found = list(zip(made.request[:rows].tolist(), made.tokens[:rows].tolist(), made.before[:rows].tolist(), strict=True))
     running.over()
     return found
 

@@ -142,7 +142,7 @@ def test_absent_ranks_are_told_and_come_in_time(tmp_path: Path) -> None:
     made = import_ranks(tmp_path)
     assert made.absent == {1, 3} and [one.operators for one in made.check()] == [(0, -1, 0, -1)]
     assert made.meta["warnings"] == [
-        "2 of 4 ranks were not recorded (1, 3): such ranks are taken to come in time to 1 collectives, so that nobody waits "
+        "2 of 4 ranks were not recorded (1, 3): such ranks are taken to come in time to 1 collectives, so that no other waits "
         "for them, and else to do nothing"
     ]
     rows = describe(made)
@@ -157,7 +157,7 @@ def test_kernels_that_do_not_say_what_they_exchange_keep_their_times(tmp_path: P
     made = import_ranks(pair(tmp_path, *[[{"name": "gather"}, {}]] * 2))
     assert [one.operators for one in made.check()] == [(1, 1)]
     assert made.meta["warnings"] == [
-        "2 kernels of NCCL do not say what they exchange with whom: they keep their recorded times"
+        "2 kernels of NCCL do not say what they exchange with which ranks: they keep their recorded times"
     ]
 
 
@@ -341,7 +341,7 @@ A, B = "all_reduce 0,1@a 8", "all_reduce 0,1@b 8"
         ([(WAIT, 1, 0), (0, A), (0, B)], [(0, A), (0, B)], True),  # an event that nothing has recorded holds nobody up
     ],
 )
-def test_streams_events_and_the_host_decide_who_waits_for_ever(first: list[Any], second: list[Any], ends: bool) -> None:
+def test_streams_events_and_the_host_decide_which_rank_waits_for_ever(first: list[Any], second: list[Any], ends: bool) -> None:
     programs = RankPrograms("p", (program(*first), program(*second)))
     found = matched(programs.programs, programs.members)
     if ends:

@@ -137,7 +137,7 @@ def test_the_answer_says_where_the_winner_changes():
     assert "That changes: at 8 GiB memory b is ahead." in answer(runs)
 
 
-def test_of_those_that_tie_only_who_is_best_elsewhere_is_named_there():
+def test_of_those_that_tie_only_the_best_elsewhere_is_named_there():
     runs = [run(n, 4 * GIB, s, profile="A100") for n, s in (("a", 1.2), ("b", 1.2), ("c", 1.5))]
     runs += [run(n, 4 * GIB, s, profile="H100") for n, s in (("a", 1.2), ("b", 1.4), ("c", 1.5))]
     runs += [run(n, 4 * GIB, s, profile="GH200") for n, s in (("a", 1.1), ("b", 1.1), ("c", 1.5))]
@@ -182,7 +182,7 @@ def test_what_a_failed_run_held_is_no_result():
     assert [line.split()[0] for line in render(runs).splitlines()[1:4]] == ["a", "b", "c"]
 
 
-def test_who_finishes_without_a_known_time_finishes():
+def test_a_run_without_a_known_time_counts_as_finished():
     """A snapshot replays without times: its runs are compared by the memory that they hold, and those that end have ended."""
     timed = [run(place=p, memory=m * GIB, slowdown=s, trace="a") for p, s in (("buddy", 1.0), ("slab", 1.2)) for m in (4, 8)]
     timeless = [
@@ -198,7 +198,7 @@ def test_who_finishes_without_a_known_time_finishes():
     assert main_metric([*timed, *timeless]) == "reserved_peak_bytes" and main_metric(timed) != "reserved_peak_bytes"
 
 
-def test_who_never_finishes_is_said():
+def test_a_policy_that_never_finishes_is_told():
     runs = [run(n, m, outcome="oom" if n == "b" else "finished") for n in "ab" for m in (4 * GIB, 8 * GIB)]
     assert answer(runs).endswith("To finish, a needs 4 GiB memory; b never does.")
 

@@ -160,7 +160,7 @@ def test_the_front_says_its_ends():
     assert trades.answer(pareto([run(outcome="oom")])) == ""
 
 
-def test_a_profile_says_who_is_best_most_often_and_who_is_never_far():
+def test_a_profile_names_the_most_often_best_and_the_never_far():
     """Of four places lru is best in two and fails in one; fifo is best in one, and within 1.5x everywhere."""
     oracle = cumulative("all", [1.0] * 4, oracle=True)
     lines = [cumulative("lru", [1.0, 1.0, 3.0], 4), cumulative("fifo", [1.0, 1.2, 1.3, 1.5]), oracle]

@@ -48,7 +48,7 @@ def test_golden_numbers(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_fewer_experts_on_the_gpu_are_slower_and_who_foresees_is_fastest() -> None:
+def test_fewer_experts_on_the_gpu_are_slower_and_foresight_is_fastest() -> None:
     by: dict[Any, list[float]] = {}
     for row in rows("expert_cache"):
         by.setdefault((row["routing"], row["evict"]), []).append(row["token [ms]"])

@@ -51,7 +51,7 @@ def test_rounding_is_named() -> None:
     assert found.diagnosis.held == 2 * MIB
 
 
-def test_pieces_between_blocks_in_use_are_named_with_who_pins_them() -> None:
+def test_pieces_between_blocks_in_use_are_named_with_what_pins_them() -> None:
     """Every second of 5 MiB blocks is freed: 20 MiB segments with 5 MiB holes serve no request of 8 MiB."""
     p = Program()
     kept, gone = [], []

@@ -113,7 +113,7 @@ def test_a_request_longer_than_the_model_takes_is_rejected() -> None:
     assert {told.served.reasons[r] for r in told.served.refused} == {"prompt and output are longer than the longest sequence"}
 
 
-def test_who_waits_is_said_however_few_they_are() -> None:
+def test_requests_that_wait_are_told_however_few_they_are() -> None:
     found = serve("llama-8b", "h100-sxm-80gb", "drawn(prompt=60000, output=2, requests=3, spread=0)")
     assert found.limit.startswith("compute: requests wait")
 

@@ -200,7 +200,7 @@ def test_a_service_under_flexgens_plan_is_the_plan() -> None:
     assert slow.result().summary()["makespan_ns"] == pytest.approx(1.5 * run.result().summary()["makespan_ns"], rel=1e-6)
 
 
-def test_flexgen_chooses_who_attends() -> None:
+def test_flexgen_chooses_cpu_or_gpu_for_attention() -> None:
     """Given neither shares nor who attends: on a T4 the CPU does, as reading keys and values is slower over the link."""
     found = prepare(ServiceSpec(model="opt-30b", machine="t4(host.capacity=208 GiB)", engine="static", max_seqs=144,
                                 offload="flexgen(batches=3)")).offload  # fmt: skip

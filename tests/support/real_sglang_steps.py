@@ -135,7 +135,8 @@ class SimulatedSglang:
         under_way = self.own.word[s.UNDER_WAY]
         rows = self.run.compose()
         made = self.run.step
-        computed = sorted(zip(made.who[:rows].tolist(), made.tokens[:rows].tolist(), made.before[:rows].tolist(), strict=True))
+        columns = (made.request, made.tokens, made.before)
+        computed = sorted(zip(*(column[:rows].tolist() for column in columns), strict=True))
         gone = sorted(made.ended[: made.word[t.N_ENDED]].tolist())
         ended = made.ended[: self.run.over()].tolist() if under_way or (rows and not self.case.ahead) else []
         room = int(self.own.word[s.PAGES_FREE])

@@ -87,7 +87,7 @@ class SimulatedSlora:
             rows = self.run.compose()
         except PolicyError:
             return (STOPS,)
-        computed = list(zip(self.run.step.who[:rows].tolist(), self.run.step.tokens[:rows].tolist(), strict=True))
+        computed = list(zip(self.run.step.request[:rows].tolist(), self.run.step.tokens[:rows].tolist(), strict=True))
         during = self.adapters()
         ended = sorted(self.run.step.ended[: self.run.over()].tolist()) if rows else []
         word = self.own.word

@@ -123,7 +123,7 @@ class SimulatedV0:
         except PolicyError:
             return (STOPS,)
         s, own = self.run.step, self.own
-        scheduled = sorted((int(r), int(own.chunk[r])) for r in s.who[:rows])
+        scheduled = sorted((int(r), int(own.chunk[r])) for r in s.request[:rows])
         running = own.running[: own.word[v.RUNS]].tolist()
         blocks = [own.block[own.slot[r], : own.held[r]].tolist() for r in running]
         free = [int(self.pools.top[d] + self.pools.ranked[d]) for d in (DEVICE, HOST)]

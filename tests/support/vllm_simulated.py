@@ -155,7 +155,7 @@ class SimulatedCase:
         step, out = self.step, self.answer
         out.append(rows)
         for who, tokens, before in zip(
-            step.who[:rows].tolist(), step.tokens[:rows].tolist(), step.before[:rows].tolist(), strict=True
+            step.request[:rows].tolist(), step.tokens[:rows].tolist(), step.before[:rows].tolist(), strict=True
         ):
             blocks, told = self.blocks_of(who), self.told.get(who, [])
             kept = len(told) if blocks[: len(told)] == told else 0

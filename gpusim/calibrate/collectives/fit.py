@@ -84,7 +84,7 @@ STATED = {
     ("tcpx", "latency"): (10.0, "the measured machine's (a3-high)"),
     **{(name, "straight"): (1.0, "sends of A100s on NVSwitch reach 254 of 274 GB/s with their latency") for name in _NVLINKS},
 }
-"""Numbers that somebody states -> the number and where."""
+"""Numbers that a publication states -> the number and where."""
 _DEFAULTS = {"pair": None, "latency": None, "straight": 1.0, "reduced": 1.0, "chunk": 0.0, "relay": 0.0}
 NOISY = "vidur"
 """Of a source: three times each, of which many below 1 MiB fall while the message grows; the fit does not see these."""

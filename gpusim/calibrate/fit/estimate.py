@@ -51,7 +51,7 @@ Found = Estimate | Curve | Left
 
 
 def said_by(rows: Sequence[Row]) -> str:
-    """The rows as the source of a number: how many, of which series, published by whom."""
+    """The rows as the source of a number: how many, of which series, published by which source."""
     names = list(series(rows))
     shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     where = list(dict.fromkeys(published(r) for r in rows if r.source))

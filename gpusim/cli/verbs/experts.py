@@ -93,6 +93,6 @@ def _show(found: list[ExpertAnswer]) -> None:
     )
     emit([{"evict": one.setup.spec.evict, **numbers_of(one)} for one in found])
     for one in found:
-        who = f"{one.setup.spec.evict}: " if len(found) > 1 else ""
-        typer.echo(f"\n{who}Limited by {one.limit()}.", nl=False)
+        label = f"{one.setup.spec.evict}: " if len(found) > 1 else ""
+        typer.echo(f"\n{label}Limited by {one.limit()}.", nl=False)
     typer.echo("")

@@ -1,4 +1,4 @@
-"""Parts of a cluster that are slow for a time, or lose memory for good: whom that reaches, and how fast those still are."""
+"""Parts of a cluster that are slow for a time, or lose memory for good: jobs that it reaches, and their speed then."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def note_change(fabric: Fabric, many: Processes, p: int, now: int) -> None:
 
 @outlined
 def arbitrate(fabric: Fabric, many: Processes, now: int) -> None:
-    """The multiprocessors pass to whom they are due now."""
+    """The multiprocessors pass to the tenant to which they are due now."""
     g = fabric.gpu[0]
     only = g.changed - SEAT_OF
     g.changed = 0

@@ -86,7 +86,7 @@ class Coupled(SideBySide):
                 simulation.reason = state.DESERTED
 
     def waiting(self) -> str:
-        """Who waits in what for whom, as sentences: a circle of them where there is one."""
+        """Which program waits in which collective for which others, as sentences: a circle of them where there is one."""
         waits: dict[int, tuple[int, str]] = {}
         for met, meeting in zip(self.fabric.rendezvous, self.between.meetings, strict=False):
             there = {int(self.fabric.members[int(met["first"]) + i]["process"]) for i in range(int(met["arrived"]))}

@@ -219,7 +219,7 @@ def _policies(work: Workload, m: Machine, chosen: Chosen, seed: int, log: bool) 
     """The policies' own tables as they make them, and buffers with room for one step of the island beyond LOG_ROOM."""
     place, evict, prefetch, defrag, release = chosen.place, chosen.evict, chosen.prefetch, chosen.defrag, chosen.release
     units, asks = len(work.trace.size), evict.form == "ask"
-    of_unit = 11 if any(tier.lender for tier in m.tiers) else 5  # records of a step, and of others who want memory back
+    of_unit = 11 if any(tier.lender for tier in m.tiers) else 5  # records of a step, and of programs that want lent memory back
     room = LOG_ROOM + of_unit * units + 64 + (1 + len(STALLS)) * (1 + int(work.trace.stream.max(initial=0)))
     given = {"params": evict.params, "defrag": defrag.params}
     given["evict"], given["evict_keys"] = evict.state(max(1, units), m.capacity, evict.params, seed)

@@ -88,7 +88,7 @@ def adapted(at: int, step: int) -> int:
     begun = a.count[CLOCK]
     tokens, distinct, waited = 0, 0, 0.0
     for i in range(s.word[N_STEP]):
-        which = requests.adapter[s.who[i]]
+        which = requests.adapter[s.request[i]]
         if which > 0:
             tokens += s.tokens[i]
             if a.used[which] <= begun:

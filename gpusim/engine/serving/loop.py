@@ -233,16 +233,16 @@ def begin_step(s: Service, e: int) -> int:
         return GOES_ON
     prompt = 0
     for i in range(rows):
-        x = s.outcome[step.who[i]]
+        x = s.outcome[step.request[i]]
         if x.admitted == NEVER:
             x.admitted = now
             if x.sent_for == 0 and below.managed[0] == 0:
-                tiers.use_leading(below, requests, e, step.who[i], step.before[i])
-            note(s, ADMITTED, step.who[i], e, step.cached[step.who[i]])
+                tiers.use_leading(below, requests, e, step.request[i], step.before[i])
+            note(s, ADMITTED, step.request[i], e, step.cached[step.request[i]])
         elif x.stopped == 1:
             x.stopped = 0
-            note(s, RESUMED, step.who[i], e, 0)
-        if x.made == 0 and step.before[i] < requests.prompt[step.who[i]]:
+            note(s, RESUMED, step.request[i], e, 0)
+        if x.made == 0 and step.before[i] < requests.prompt[step.request[i]]:
             prompt += step.tokens[i]
     took = as_cost(s.cost[e, 0], s.cost[e, 1])(engine.cost, engine.step) + engine.owed
     engine.owed = 0
@@ -304,7 +304,7 @@ def log_is_full(s: Service) -> bool:
     if c.log_on == 0:
         return False
     for e in range(s.engine.size):
-        most = max(most, step_at(s.engine[e].step).who.size)
+        most = max(most, step_at(s.engine[e].step).request.size)
     return c.logged + 4 * most + 4 > s.log.size
 
 

@@ -77,7 +77,7 @@ def reserve(t: TierTables, requests: RequestTable, step: StepTable, e: int) -> N
     tier, size, goes_on = t.chain[e, 0], requests.piece[0], True
     m = chunks_at(t.manager[tier])
     for i in range(step.word[told.N_STEP]):
-        r = step.who[i]
+        r = step.request[i]
         t.begun[r] = min(t.begun[r], t.offered[r])  # a step under way has not sent its own
         end = min(step.before[i] + step.tokens[i], requests.known[r]) // size
         if goes_on and end > t.offered[r]:
@@ -130,7 +130,7 @@ def _put_all(t: TierTables, requests: RequestTable, m: ChunkTable, tier: int, r:
 def send_off(t: TierTables, requests: RequestTable, step: StepTable, e: int, now: int) -> None:
     """The step is over: what has room goes there."""
     for i in range(step.word[told.N_STEP]):
-        r, count = step.who[i], 0
+        r, count = step.request[i], 0
         base, first = requests.start[r], t.begun[r]
         end = min(t.offered[r], min(step.before[i] + step.tokens[i], requests.known[r]) // requests.piece[0])
         for k in range(first, end):

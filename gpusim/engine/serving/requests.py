@@ -139,7 +139,7 @@ def give_tokens(s: Service, e: int, step: StepTable) -> None:
     if s.engine[e].role == PREFILL:
         return
     for i in range(step.word[told.N_STEP]):
-        r = step.who[i]
+        r = step.request[i]
         x = s.outcome[r]
         new = step.made[r] - x.made
         if new > 0 and x.ended == NEVER:

@@ -293,7 +293,7 @@ def offer(t: TierTables, requests: RequestTable, step: StepTable, e: int, now: i
     if tier < 0 or t.when[0] == NOTHING or t.when[0] == WRITE_BACK:
         return
     for i in range(step.word[told.N_STEP]):
-        r = step.who[i]
+        r = step.request[i]
         upto = min(step.before[i] + step.tokens[i], requests.known[r])
         first, end, tokens = step.before[i] // piece, upto // piece, 0
         base = requests.start[r]

@@ -27,7 +27,7 @@ Uses = Mapping[str, int]  # link -> how often a channel passes it
 ORDERS = 2000
 """Orders of a node's GPUs that are tried."""
 TRIES = 5000
-"""Channels that are placed and taken back at one speed."""
+"""Placements of channels, and withdrawals, that are tried at one speed."""
 ENOUGH = 0.49
 """Speeds below this share of the best one are not tried."""
 

@@ -106,17 +106,17 @@ class CollectiveTimes:
     def _by_algorithm(self, kind: Kind, gpus: Sequence[str], size: int) -> CollectiveTime:
         """What NCCL has algorithms for."""
         graph, collective = self.graph(gpus), _NCCL[kind]
-        who, told = graph.communicator, max(1, size)
-        way = nccl.choice(who, collective, told)
-        parts = nccl.latency_parts(who, collective, way.algorithm, way.protocol)
-        limit = nccl.most(who, collective, way) if way.algorithm in ("Ring", "Tree") else inf
+        comm, told = graph.communicator, max(1, size)
+        way = nccl.choice(comm, collective, told)
+        parts = nccl.latency_parts(comm, collective, way.algorithm, way.protocol)
+        limit = nccl.most(comm, collective, way) if way.algorithm in ("Ring", "Tree") else inf
         found = self._passing(kind, way.algorithm, gpus)
         rate = min(self._rate(found, kind, graph), limit * found.unit * WIRE[way.protocol])
         rate *= told / (told + self._first(graph, kind, way.algorithm, size))
         latency = self._latency(graph, parts, way.protocol == "LL")
         blocks = graph.blocks(way.algorithm, way.protocol, size)
         flow = LinkFlow(latency, size * found.unit * WIRE[way.protocol], rate, found.links, blocks)
-        estimate = 1e3 * nccl.time(who, collective, way, told)
+        estimate = 1e3 * nccl.time(comm, collective, way, told)
         return CollectiveTime(flow, way.algorithm, way.protocol, self.alone(flow), estimate, fabrics.spread(size))
 
     def _first(self, graph: CollectiveGraph, kind: Kind, algorithm: Algorithm, size: int) -> float:

@@ -20,9 +20,7 @@ SHORT = {"float64": "fp64", "float32": "fp32", "tfloat32": "tf32", "float16": "f
 
 SHARE = {"fp64": 0.85, "fp32": 0.80, "tf32": 0.70, "fp16": 0.72, "bf16": 0.72, "fp8": 0.55}
 """Share of the vendor's peak that a large GEMM reaches where nothing was measured."""
-SHARE_BAR = 0.25
-"""Relative bar of such a peak, to both sides."""
-BANDWIDTH, BANDWIDTH_BAR = 0.86, 0.06
+BANDWIDTH = 0.86
 """The same of streaming."""
 _FP32_PER_WATT = ((7.0, 0.6e11), (8.0, 0.9e11), (8.9, 1.7e11), (9.0, 3e11), (99.0, 3e11))
 """Below this capability, above so many fp32 flop/s per watt of its limit, a GPU cannot hold its clock (P4, T4, A10, L4)."""

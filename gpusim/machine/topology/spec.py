@@ -1,4 +1,4 @@
-"""A whole machine as its YAML file says it: nodes, the wires between them, and who reaches whom directly.
+"""A whole machine as its YAML file says it: nodes, the wires between them, and which devices reach each other directly.
 
 Numbers have a unit, a basis and a source as those of a profile; what the profile of a GPU says is not repeated.
 """

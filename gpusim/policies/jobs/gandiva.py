@@ -9,7 +9,7 @@ from gpusim.policies.jobs.isolated import equal_parts
 
 
 class PairsByChance:
-    """Who is with whom stays until one ends or both together do less than one alone."""
+    """Jobs that share a GPU stay together until one ends or both together do less than one alone."""
 
     packs, shuffles, leftovers = True, False, True
 

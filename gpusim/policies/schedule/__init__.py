@@ -1,1 +1,1 @@
-"""Who runs next in an engine that serves requests: schedulers by name and version, as their engines have them."""
+"""Which requests run next in an engine that serves them: schedulers by name and version, as their engines have them."""

@@ -172,19 +172,19 @@ def end_rows(own: SglangTables, requests: RequestTable, step: StepTable, tree: R
     if prefills and batch == 0:  # what has been prefilled takes the place of an empty batch, and does not know that it was full
         own.word[s.FULL] = 0
     for row in range(step.word[t.N_STEP]):
-        who = step.who[row]
-        step.computed[who] += step.tokens[row]
-        if step.computed[who] < length(requests, step, who):
+        request = step.request[row]
+        step.computed[request] += step.tokens[row]
+        if step.computed[request] < length(requests, step, request):
             own.word[s.FULL] = 0  # its chunk can be found from the next pass on
             continue
-        if makes_its_last(own, requests, step, who):
-            finish(own, requests, step, tree, who, t.FINISHED)
-            step.ended[ended] = who
+        if makes_its_last(own, requests, step, request):
+            finish(own, requests, step, tree, request, t.FINISHED)
+            step.ended[ended] = request
             ended += 1
             continue
         if prefills and row < own.word[s.PROMPTS]:
-            checkpoint(own, requests, step, tree, who, step.computed[who])
-        own.running[batch] = who
+            checkpoint(own, requests, step, tree, request, step.computed[request])
+        own.running[batch] = request
         batch += 1
     own.word[s.BATCH], own.word[s.PREFILLS] = batch, 0
     if ended:

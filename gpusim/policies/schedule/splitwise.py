@@ -110,9 +110,9 @@ def compose(at: int, r: int, now: int) -> int:
         step.word[word] = 0
     total = 0
     for i in range(own.word[w.RUNS]):
-        who = own.batch[i]
-        step.who[i], step.tokens[i] = who, w.rows_of(requests, w.present(own, who))
-        step.before[i] = requests.prompt[who] + step.made[who] - 1 if own.part[who] == w.TOKEN else 0
+        request = own.batch[i]
+        step.request[i], step.tokens[i] = request, w.rows_of(requests, w.present(own, request))
+        step.before[i] = requests.prompt[request] + step.made[request] - 1 if own.part[request] == w.TOKEN else 0
         total += step.tokens[i]
     step.word[t.N_PREEMPTED], own.word[w.PREEMPTED_NOW] = own.word[w.PREEMPTED_NOW], 0
     step.word[t.N_STEP], step.word[t.N_TOKENS] = own.word[w.RUNS], total
@@ -150,17 +150,17 @@ def over(at: int, r: int, now: int) -> int:
     own.word[w.TO_GO] -= 1
     ended = left = 0
     for i in range(own.word[w.RUNS]):
-        who = own.batch[i]
-        step.made[who] += 1
-        step.computed[who] = requests.prompt[who] + step.made[who] - 1
+        request = own.batch[i]
+        step.made[request] += 1
+        step.computed[request] = requests.prompt[request] + step.made[request] - 1
     if own.word[w.TO_GO] <= 0:
         for i in range(own.word[w.RUNS]):
-            who = own.batch[i]
-            if goes_on(own, requests, step, who):
-                own.batch[left] = who
+            request = own.batch[i]
+            if goes_on(own, requests, step, request):
+                own.batch[left] = request
                 left += 1
-            elif step.status[who] == t.FINISHED:
-                step.ended[ended] = who
+            elif step.status[request] == t.FINISHED:
+                step.ended[ended] = request
                 ended += 1
         own.word[w.RUNS] = left
         steps.next_batch(own, requests, step, queue)

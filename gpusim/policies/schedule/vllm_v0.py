@@ -158,23 +158,23 @@ def over(at: int, r: int, now: int) -> int:
     own = v0_at(at)
     requests, step, pools = requests_at(own.at[v.TO_REQUESTS]), step_at(own.at[v.TO_STEP]), pools_at(own.at[v.TO_POOLS])
     for row in range(step.word[t.N_STEP]):
-        who = step.who[row]
-        step.computed[who] += own.chunk[who]
-        if step.computed[who] < length(requests, step, who):
+        request = step.request[row]
+        step.computed[request] += own.chunk[request]
+        if step.computed[request] < length(requests, step, request):
             continue
-        own.decodes[who] = 1
-        step.made[who] += 1
-        if step.made[who] >= requests.output[who] or length(requests, step, who) >= own.option[v.MAX_LEN]:
-            step.status[who] = t.FINISHED
+        own.decodes[request] = 1
+        step.made[request] += 1
+        if step.made[request] >= requests.output[request] or length(requests, step, request) >= own.option[v.MAX_LEN]:
+            step.status[request] = t.FINISHED
     ended = left = 0
     for i in range(own.word[v.RUNS]):
-        who = own.running[i]
-        if step.status[who] == t.FINISHED:
-            free(own, pools, who, DEVICE)
-            step.ended[ended] = who
+        request = own.running[i]
+        if step.status[request] == t.FINISHED:
+            free(own, pools, request, DEVICE)
+            step.ended[ended] = request
             ended += 1
         else:
-            own.running[left] = who
+            own.running[left] = request
             left += 1
     own.word[v.RUNS] = left
     step.word[t.N_ENDED], step.word[t.N_RUNNING], step.word[t.FREE] = ended, left, free_of(pools, DEVICE)

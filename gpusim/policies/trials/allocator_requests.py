@@ -96,7 +96,7 @@ class WholeProgram:
 def of_trace(trace: Trace) -> AllocatorRequests:
     """The allocs and frees of a recorded program.  What lived before the recording is allocated first.
 
-    A request that failed in the recording is made again, and freed at once should it succeed.
+    A request that failed in the recording is tried here too, and freed at once should it succeed.
     """
     failed = np.flatnonzero(trace.kind == OOM)
     event = np.flatnonzero((trace.kind == ALLOC) | (trace.kind == FREE) | (trace.kind == OOM))

@@ -71,7 +71,7 @@ class _Rank:
 
 
 def check_order(programs: Sequence[Trace], found: Sequence[Matched]) -> None:
-    """Raises TraceError where ranks wait for each other for ever: which one in which collective for whom."""
+    """Raises TraceError where ranks wait for each other for ever, with the collective and the ranks that each waits for."""
     meets: list[dict[int, set[int]]] = [{} for _ in programs]
     for number, one in enumerate(found):
         for rank, operator in zip(one.ranks, one.operators, strict=True):
@@ -98,7 +98,7 @@ def check_order(programs: Sequence[Trace], found: Sequence[Matched]) -> None:
 
 
 def _standstill(ranks: Sequence[_Rank], found: Sequence[Matched]) -> str:
-    """Who waits where for whom, in a ring as short as the ranks tell it."""
+    """Which rank waits in which collective for which others: the shortest ring found."""
     said, seen = [], set[int]()
     rank = next(i for i, one in enumerate(ranks) if one.at)
     while rank not in seen:

@@ -247,14 +247,14 @@ class _Join:
             filled["ranks"] = f"{len(missing)} of {self.world} {were} not recorded: {few}"
             warnings.append(
                 f"{len(missing)} of {self.world} ranks {were} not recorded ({few}): such ranks are taken to come in time to "
-                f"{self.lonely} collectives, so that nobody waits for them, and else to do nothing"
+                f"{self.lonely} collectives, so that no other waits for them, and else to do nothing"
             )
         if self.uneven:
             filled["sizes"] = f"an uneven all-to-all takes the time of its largest part: {self.uneven} of them"
         if cut := sum(self.cut.values()):
             filled["ends"] = f"{cut} calls before all recordings have begun or after one has ended keep their recorded times"
         if self.unread:
-            said = f"{self.unread} kernels of NCCL do not say what they exchange with whom"
+            said = f"{self.unread} kernels of NCCL do not say what they exchange with which ranks"
             warnings.append(f"{said}: they keep their recorded times")
         return {"filled": filled, "warnings": warnings}
 

@@ -151,7 +151,7 @@ def _bar(panel: Axes, y: int, name: str, point: PolicyPoint, *, metric: str, div
         panel.axhline(y, color=FAINT, lw=0.6, zorder=0)
     elif look.dashed:
         panel.barh(y, point.value / divisor, 0.66, gid=f"bar:{name}", facecolor="white", edgecolor=look.colour, lw=1.1,
-                   hatch="////", hatchcolor=look.colour, ls="--")  # fmt: skip
+                   hatch="////", ls="--")  # fmt: skip
     else:
         panel.barh(y, point.value / divisor, 0.66, gid=f"bar:{name}", color=look.colour)
     end = point.value

@@ -55,7 +55,7 @@ def _bars(panel: Axes, title: str, meaning: str, rows: Sequence[tuple[float | No
         if number is not None:
             face, hatch = (look.colour, "") if finished else ("white", "////")
             panel.barh(y, number, 0.66, facecolor=face, edgecolor=look.colour, lw=0.8, hatch=hatch,
-                       hatchcolor=look.colour, gid=f"{title}:{y}")  # fmt: skip
+                       gid=f"{title}:{y}")  # fmt: skip
         panel.annotate(words(title, number), (number or 0.0, y), (3, 0), textcoords="offset points", va="center", fontsize=8)
     largest = max((v for v, _, _ in rows if v is not None), default=0.0)
     panel.set_xlim(0, (largest or 1.0) * 1.5)

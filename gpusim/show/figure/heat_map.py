@@ -66,7 +66,7 @@ def draw(results: Sequence[Result], question: str = "", metric: str = "") -> Fig
     note += f"{ORACLE} reads the future." if any(c and c.oracle for p in shown for row in p.cells for c in row) else ""
     strip: list[Artist] = [Rectangle((0, 0), 1, 1, facecolor="white", edgecolor=INK, lw=1.6, label="best of its column")]
     if any(cell and cell.value is None and cell.ending for p in shown for row in p.cells for cell in row):
-        strip.append(Patch(facecolor="white", edgecolor=PALE, hatch="////", hatchcolor=PALE, lw=0.4, label="does not finish"))
+        strip.append(Patch(facecolor="white", edgecolor=PALE, hatch="////", lw=0.4, label="does not finish"))
     what = declared(found.metric).label.capitalize()
     asked = question or f"{what} by {label_of(found.down) or 'policy'} and {label_of(found.across)}"
     headline(figure, asked, answer(results, found.metric, most=320), note, strip, body=rows * high)
@@ -123,7 +123,7 @@ def _cell(
         return
     if cell.value is None:
         panel.add_patch(Rectangle((x - 0.49, y - 0.48), 0.98, 0.96, facecolor="white", edgecolor=PALE, hatch="////", lw=0.4,
-                                  hatchcolor=PALE, gid=f"failed:{name}"))  # fmt: skip
+                                  gid=f"failed:{name}"))  # fmt: skip
         return
     red, green, blue, _ = colour
     dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.55

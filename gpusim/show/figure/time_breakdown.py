@@ -100,7 +100,7 @@ def _bar(panel: Axes, y: int, one: Breakdown, longest: float, divisor: float) ->
         if width > longest * UNSEEN:
             colour, hatch = LOOKS[label]
             panel.barh(y, width / divisor, 0.66, left=(left - width) / divisor, facecolor=colour, edgecolor="white", lw=0.6,
-                       hatch=hatch, hatchcolor="white", gid=f"part:{label}")  # fmt: skip
+                       hatch=hatch, gid=f"part:{label}")  # fmt: skip
             used.add(label)
     end = max(one.total, one.no_limit or 0.0)
     for of, dashes in (("no_limit", "-"), ("bound", ":")):
@@ -119,7 +119,7 @@ def _bar(panel: Axes, y: int, one: Breakdown, longest: float, divisor: float) ->
 
 def _legend(used: set[str], spent: Sequence[Breakdown | None]) -> list[Artist]:
     handles: list[Artist] = [
-        Patch(facecolor=colour, hatch=hatch, edgecolor="white", hatchcolor="white", label=label)
+        Patch(facecolor=colour, hatch=hatch, edgecolor="white", label=label)
         for label, (colour, hatch) in LOOKS.items()
         if label in used
     ]

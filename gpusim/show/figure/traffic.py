@@ -37,7 +37,7 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
         for (label, colour), moved, offset in ((IN, run.came, -0.18), (OUT, run.left, 0.18)):
             face, hatch = (colour, "") if not run.ending else ("white", "////")
             panel.barh(y + offset, moved / divisor, 0.34, facecolor=face, edgecolor=colour, lw=0.8, hatch=hatch,
-                       hatchcolor=colour, gid=f"{label}:{run.name}")  # fmt: skip
+                       gid=f"{label}:{run.name}")  # fmt: skip
             words = show_bytes(moved) + (f" until {run.ending}" if label == IN[0] and run.ending else "")
             beside = moved if label == OUT[0] else max(moved, run.least or 0.0)
             panel.annotate(words, (beside / divisor, y + offset), (4, 0), textcoords="offset points", va="center",

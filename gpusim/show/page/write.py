@@ -31,7 +31,7 @@ from gpusim.show.view import human, main_metric, run_name, varying
 
 NAME = "report.html"
 WITHOUT = "Figures need Plotly: pip install 'gpusim[report]', and write the page again."
-ROOM = 8_000_000  # characters of timelines and maps, where nobody says which runs are wanted; the first has room anyway
+ROOM = 8_000_000  # characters of timelines and maps, where the caller names no runs; the first has room anyway
 TOLD = {"timeline": "timelines", "map": "maps"}  # kind of blob -> under which name the page has the keys
 MOST_ROOFLINES = 3  # programs on machines
 OF_MANY = "; a row of the table has the command that runs it alone"
@@ -155,7 +155,7 @@ def rooflines(folder: Folder) -> list[Roofline]:
 
 
 def _left(folders: Sequence[Folder], wanted: Sequence[str] | None, skipped: int, why: str) -> str:
-    """What a reader is told who looks for a timeline that is not there."""
+    """The sentence in the place of a timeline that is not there."""
     if why:
         return f"A run has no timeline here: {why}."
     if skipped:

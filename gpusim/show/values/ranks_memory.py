@@ -36,7 +36,7 @@ class HeldByRanks:
 
     @property
     def answer(self) -> str:
-        """Who holds most and least."""
+        """The ranks that hold most and least."""
         peaks = {name: float(held.max(initial=0)) for name, (_, held) in self.curves.items()}
         most, least = max(peaks, key=lambda name: peaks[name]), min(peaks, key=lambda name: peaks[name])
         if len(peaks) == 1:

@@ -36,9 +36,9 @@ def requests_in_time(found: ServingAnswer) -> tuple[Activities, str]:
     there = lane >= 0
     kept, names = kept[there], ["step"]
     kept["lane"] = lane[there]
-    who, at = np.unique(kept["request"], return_inverse=True)
+    numbers, at = np.unique(kept["request"], return_inverse=True)
     kept["name"] = at + 1
-    names += [f"request {number}" for number in who]
+    names += [f"request {number}" for number in numbers]
     said = f"{left:,} requests found none of {LANES} lines free and are not shown. " if left else ""
     if until < found.served.makespan_ns:
         said += f"The first {until / 1e9:,.4g} s of {found.served.makespan_ns / 1e9:,.4g} are shown."

@@ -49,7 +49,7 @@ class ExpertSpec:
     cache    room for experts on the GPU: fit (what is left), 64 (experts), 4 a layer, 25 %, 12 GiB
     evict    which leaves
     start    what is there at first: first (of each layer), layers (the first ones), popular (by this routing), empty
-    guess    who is sent for ahead: none, gate (as recorded), gate(hit=0.8), exact, history
+    guess    which experts are read ahead: none, gate (as recorded), gate(hit=0.8), exact, history
     cpu      "2 TFLOP/s", which its cores reach: the CPU computes an expert where its copy takes longer; profile: as fast as the
              machine's profile says; "": it computes none
     overlap  copies go on while the GPU computes

@@ -19,13 +19,16 @@ KINDS = {
     "cached": "whole segments that the allocator keeps although nothing lives in them: bytes of them",
     "other_device": "the request failed on another device than the one asked about: bytes requested there",
 }
-# How `detail` of a fragmentation begins.
-DETAILS = ("pieces", "stream", "pool", "oversize", "private_pool", "rounding")
 
 
 @dataclass(frozen=True)
 class Cause:
-    """One reason.  kind: see KINDS; detail: a sentence, of a fragmentation it begins with one of DETAILS."""
+    """One reason.
+
+    kind    one of KINDS
+    bytes   as KINDS says for each
+    detail  a sentence; of a fragmentation it begins with pieces, stream, pool, oversize, private_pool or rounding
+    """
 
     kind: str
     bytes: int

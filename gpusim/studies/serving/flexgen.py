@@ -2,7 +2,7 @@
 
     batches   of the block, whose requests are the engine's `max_seqs`; each batch is on the GPU at once
     weights, cache, activations   per cent on the GPU and on the host, the rest on disk; without all three the fastest that fits
-    attention cpu or gpu: who attends to keys and values that are not on the GPU; without it, the faster
+    attention cpu or gpu: what attends to keys and values that are not on the GPU; without it, the faster
     pinned    whether the host's weights are; overlap: whether copies run beside computing (yes, yes)
     bits, cache_bits   4: weights, or keys and values, are packed (16)
     prompt, output     tokens of the requests for which the percentages are chosen, and memory is set aside (512, 32)
@@ -117,9 +117,9 @@ class FlexgenOffload:
         places = ", ".join(f"{name} {on_gpu:g}/{on_host:g}/{100 - on_gpu - on_host:g}" for name, (on_gpu, on_host) in
                            (("weights", plan.weights), ("cache", plan.cache), ("activations", plan.activations)))  # fmt: skip
         chosen = "given" if self.word.shares else f"the fastest for {self.word.prompt} + {self.word.output} tokens"
-        who = ", attention on the CPU" if plan.on_cpu else ""
+        attention = ", attention on the CPU" if plan.on_cpu else ""
         taken = ", ".join(f"{name} {ns / total:.0%}" for name, ns in times.items())
-        return f"Per cent on GPU, host and disk ({chosen}): {places}{who}. Of the steps' time: {taken}."
+        return f"Per cent on GPU, host and disk ({chosen}): {places}{attention}. Of the steps' time: {taken}."
 
 
 def flexgen(

@@ -166,13 +166,13 @@ def least_bandwidth(machine: str, tokens: int = 8192) -> LeastBandwidth:
 def in_rounds() -> RequestTable:
     """Every client's prompt of a round is all that it had before and 4,096 tokens more; clients of a round in any order."""
     rng, piece = np.random.default_rng(0), 64
-    who = np.concatenate([rng.permutation(CLIENTS) for _ in range(ROUNDS)])
+    clients = np.concatenate([rng.permutation(CLIENTS) for _ in range(ROUNDS)])
     prompt = np.repeat(np.arange(1, ROUNDS + 1) * NEW, CLIENTS)
     pieces = prompt // piece
     start = np.concatenate([[0], np.cumsum(pieces)])
     within = np.arange(start[-1]) - np.repeat(start[:-1], pieces)
-    identity = np.repeat(who, pieces) * (ROUNDS * NEW // piece) + within
-    return request_table(np.zeros(len(who), np.int64), prompt, 1, known=prompt, start=start, identity=identity, piece=piece)
+    identity = np.repeat(clients, pieces) * (ROUNDS * NEW // piece) + within
+    return request_table(np.zeros(len(clients), np.int64), prompt, 1, known=prompt, start=start, identity=identity, piece=piece)
 
 
 @cache

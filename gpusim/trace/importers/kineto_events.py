@@ -110,7 +110,6 @@ class DeviceEvents:
         self.steps: list[Range] = []
         self.annotations: list[Range] = []
         self.header: dict[str, Any] = {}
-        self.host_instants = 0
         stream = JsonStream(file, path, "traceEvents")
         for key, value in stream:
             if key != "traceEvents":
@@ -176,7 +175,6 @@ class DeviceEvents:
         elif phase == "i" and event.get("name") == "[memory]":
             args = event["args"]
             if args["Device Type"] == _CPU:
-                self.host_instants += 1
                 return
             self._memory.append((
                 _whole(args, "Device Id"),

@@ -1,4 +1,4 @@
-"""Verbs of a scheduler in plain Python: `compose` asks who runs, carries that out, and asks again where blocks are short.
+"""Verbs of a scheduler in plain Python: `compose` asks for the next step, carries that out, and asks again where blocks lack.
 
 Blocks, prefix cache and queues are those of vLLM 0.33.
 """

@@ -106,7 +106,7 @@ def next_step(own: BatchTables, requests: RequestTable, step: StepTable) -> int:
     for i in range(own.word[SIZE]):
         r = own.batch[i]
         first = own.word[STEPS_DONE] == 0
-        step.who[i], step.tokens[i] = r, requests.prompt[r] if first else 1
+        step.request[i], step.tokens[i] = r, requests.prompt[r] if first else 1
         step.before[i] = 0 if first else requests.prompt[r] + own.word[STEPS_DONE] - 1
         total += step.tokens[i]
     step.word[t.N_STEP], step.word[t.N_TOKENS] = own.word[SIZE], total

@@ -178,7 +178,7 @@ class Running:
         return int(self._arrive(self.own, r, now))
 
     def compose(self, now: int = 0) -> int:
-        """The next step: rows of `step.who`, `tokens` and `before`; ASK_TIER when `below` has to be written first.
+        """The next step: rows of `step.request`, `tokens` and `before`; ASK_TIER when `below` has to be written first.
 
         Raises PolicyError where the real engine would end with an error.
         """

@@ -72,7 +72,7 @@ def set_out(own: SglangTables, requests: RequestTable, step: StepTable) -> None:
     own.word[CUT] = 0
     own.rows[side], own.prompts[side] = step.word[N_STEP], own.word[PROMPTS] if own.word[PREFILLS] else 0
     for row in range(step.word[N_STEP]):
-        r, x = step.who[row], own.flight[side * half + row]
+        r, x = step.request[row], own.flight[side * half + row]
         step.computed[r] += step.tokens[row]
         own.flying[r] += 1
         brings = step.computed[r] >= length(requests, step, r)
@@ -93,7 +93,7 @@ def land(own: SglangTables, requests: RequestTable, step: StepTable, tree: Radix
     step.word[N_STEP] = own.rows[side]
     for row in range(own.rows[side]):
         x = own.flight[side * half + row]
-        r = step.who[row] = x[0]
+        r = step.request[row] = x[0]
         step.tokens[row], step.before[row] = x[1], x[2]
         own.flying[r] -= 1
         if step.status[r] != RUNNING or x[3] == 0:

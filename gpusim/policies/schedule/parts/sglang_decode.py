@@ -81,7 +81,7 @@ def decode_rows(own: SglangTables, step: StepTable) -> None:
         r = own.running[i]
         grow(own, r, step.computed[r] + 1)
         row = step.word[N_STEP]
-        step.who[row], step.tokens[row], step.before[row] = r, 1, step.computed[r]
+        step.request[row], step.tokens[row], step.before[row] = r, 1, step.computed[r]
         step.word[N_STEP] = row + 1
 
 

@@ -42,7 +42,7 @@ def join_line(own: SglangTables, requests: RequestTable, queue: WaitingTable, r:
 
 @kernel
 def after(queue: WaitingTable, r: int) -> int:
-    """Who waits behind this request; NONE behind the last."""
+    """The request that waits behind this one; NONE behind the last."""
     later = queue.behind[r]
     return later if later < end_of(queue, 0) else NONE
 

@@ -44,7 +44,7 @@ CONTINUE, NO_TOKEN, OTHER = range(3)
 @kernel
 def add_row(step: StepTable, r: int, n: int) -> None:
     row = step.word[N_STEP]
-    step.who[row], step.tokens[row], step.before[row] = r, n, step.computed[r]
+    step.request[row], step.tokens[row], step.before[row] = r, n, step.computed[r]
     step.word[N_STEP] = row + 1
 
 
@@ -165,7 +165,7 @@ def admit_waiting(
 def prefill(
     own: SglangTables, requests: RequestTable, step: StepTable, tree: RadixTree, queue: WaitingTable
 ) -> int:
-    """Those that wait, and who keeps a chunk, make up a step, to which running requests may join; how many they are."""
+    """Those that wait, and the one with a chunk, make up a step, which running requests may join; how many they are."""
     if own.word[BATCH] == 0:
         own.word[FULL] = 0
     if (own.word[FULL] or queue.count[IN_LINE] == 0) and own.word[CHUNKED] == NONE:
@@ -203,16 +203,16 @@ def _take_pages(own: SglangTables, requests: RequestTable, step: StepTable, tree
     """The requests of the step get their pages; one for whose chunk there is no room left is given up."""
     wanted = 0
     for row in range(step.word[N_STEP]):
-        wanted += step.before[row] + step.tokens[row] - own.kept[step.who[row]] * own.option[PAGE]
+        wanted += step.before[row] + step.tokens[row] - own.kept[step.request[row]] * own.option[PAGE]
         wanted += own.option[PAGE] if own.option[PAGE] > 1 else 0
     free_up(own, step, tree, wanted)
     left = 0
     for row in range(step.word[N_STEP]):
-        r, upto = step.who[row], step.before[row] + step.tokens[row]
+        r, upto = step.request[row], step.before[row] + step.tokens[row]
         if whole(own, upto) // own.option[PAGE] - own.held[r] > own.word[PAGES_FREE]:
             give_up(own, step, tree, r)
             continue
         grow(own, r, upto)
-        step.who[left], step.tokens[left], step.before[left] = r, step.tokens[row], step.before[row]
+        step.request[left], step.tokens[left], step.before[left] = r, step.tokens[row], step.before[row]
         left += 1
     step.word[N_STEP] = left

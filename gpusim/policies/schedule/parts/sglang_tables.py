@@ -18,7 +18,7 @@ i4, i8, f8 = np.int32, np.int64, np.float64
 ) = range(16)  # fmt: skip
 FCFS, LPM, LOF = range(3)
 
-# Words: free pages and rows, the size of the batch that decodes, who keeps a chunk (-1: none), whether no more are admitted,
+# Words: free pages and rows, size of the batch that decodes, the request with a chunk (-1: none), whether no more are admitted,
 # passes over those that wait; of a pass the tokens of input and of chunk that are left, and those that it takes; how many rows
 # of a prefill have not joined the batch.  UNDER_WAY: steps that are composed and not over; OLDEST: the half of `flight` that
 # the older one has; CUT: whether the latest step has cut a prompt; PROMPTS: rows of a prefill that are of prompts, the first.

@@ -124,7 +124,7 @@ def prefill(own: SloraTables, requests: RequestTable, step: StepTable) -> int:
 @kernel
 def add_row(step: StepTable, r: int, tokens: int, before: int) -> None:
     row = step.word[t.N_STEP]
-    step.who[row], step.tokens[row], step.before[row] = r, tokens, before
+    step.request[row], step.tokens[row], step.before[row] = r, tokens, before
     step.word[t.N_STEP] = row + 1
 
 

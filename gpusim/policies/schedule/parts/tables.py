@@ -2,13 +2,13 @@
 
     loop      arrive(r) ─▶ compose() ─▶ [the step takes its time] ─▶ over() ─▶ compose() ...      leave(r), loaded(r) in between
     requests  RequestTable, read only: a request's number is its row
-    answers   StepTable: the scheduler writes who runs, who was preempted and what left the prefix cache; the loop reads
+    answers   StepTable: the scheduler writes which run, which were preempted, what left the prefix cache; the loop reads
 
 A verb is `int64(own, r, now)`: `own` is the address at which the scheduler's own tables are placed, `r` a request or 0, `now`
 a time in ns.
 
     arrive   the request comes; 0, or why it is refused (a word of REFUSALS)
-    compose  the next step: how many rows of `who` it has, 0 when nothing can run, ASK_TIER when the loop has to write
+    compose  the next step: how many rows of `request` it has, 0 when nothing can run, ASK_TIER when the loop has to write
              below[word[ASKED]] first, ASK when a scheduler in plain Python has to be heard; then it is called again.
              Requests for which there is no room even alone may end here, refused: they stand in `ended`.  STOPPED where the
              real engine would end with an error
@@ -108,7 +108,7 @@ class StepTable(NamedTuple):
     preemptions: Annotated[Any, i8, "requests"]
     part: Annotated[Any, i1, "requests"]         # what this engine computes of it, which the loop writes before it arrives
     below: Annotated[Any, i8, "requests"]        # leading tokens that the tiers hold; UNKNOWN
-    who: Annotated[Any, i8, "rows"]              # the step: a request,
+    request: Annotated[Any, i8, "rows"]          # the step: a request,
     tokens: Annotated[Any, i8, "rows"]           # how many of its tokens are computed now,
     before: Annotated[Any, i8, "rows"]           # and how many were there before
     preempted: Annotated[Any, i8, "rows"]        # in order

@@ -126,7 +126,7 @@ class PythonScheduler:
         self._demanded = False  # the order says how many tokens of each request are computed
 
     def answer(self, now: int) -> None:
-        """Say who runs, or who gives way, as `compose` has asked."""
+        """Name the requests that run, or the one that gives way, as `compose` has asked."""
         if self._own.word[v.PHASE] == v.LACKING:
             self._yield(now)
         else:
@@ -164,8 +164,8 @@ class PythonScheduler:
         else:
             with blamed(self._entry):
                 victim = self._victim(self._view(now), r)
-            nobody = r if self._running.step.status[r] == t.RUNNING else asked.NOBODY
-            number = nobody if victim is None else int(self._numbers([victim], "victim")[0])
+            default = r if self._running.step.status[r] == t.RUNNING else asked.NOBODY
+            number = default if victim is None else int(self._numbers([victim], "victim")[0])
         if self._give_way(self._running.own, number, now):
             raise PolicyError(f"policy '{self._entry.name}' preempts request {number}, which does not run", self._entry.where)
 

@@ -105,7 +105,7 @@ def reused(own: V0Tables, requests: RequestTable, step: StepTable, r: int, found
 def add_row(own: V0Tables, step: StepTable, r: int, n: int, there: int) -> None:
     """n of the request's tokens are computed, behind `there` more that were found."""
     row = step.word[N_STEP]
-    step.who[row], step.tokens[row], step.before[row] = r, n, step.computed[r] + there
+    step.request[row], step.tokens[row], step.before[row] = r, n, step.computed[r] + there
     own.chunk[r] = n + there
     step.word[N_STEP] = row + 1
     own.word[TAKEN] += n
@@ -254,7 +254,7 @@ def run_on(own: V0Tables, requests: RequestTable, step: StepTable, pools: BlockP
 
 @outlined
 def close_ranks(own: V0Tables, requests: RequestTable, step: StepTable) -> None:
-    """The order of those that run from now on: who was not reached, who came back, who goes on, who began.
+    """The order of those that run from now on: not reached, come back, going on, begun.
 
     With chunks those that decode stand before prompts, and prompts that end with this step before others.
     """

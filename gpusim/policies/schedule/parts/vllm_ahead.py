@@ -52,7 +52,7 @@ def set_out(own: VllmTables, requests: RequestTable, step: StepTable) -> None:
     own.word[SENT] += 1
     own.rows[side] = step.word[N_STEP]
     for row in range(step.word[N_STEP]):
-        r, n, x = step.who[row], step.tokens[row], own.flight[side * half + row]
+        r, n, x = step.request[row], step.tokens[row], own.flight[side * half + row]
         step.computed[r] += n
         own.flying[r] += n
         own.latest[r] = own.word[SENT]
@@ -74,7 +74,7 @@ def come_back(own: VllmTables, step: StepTable, pool: BlockPool) -> int:
     step.word[N_STEP] = own.rows[side]
     for row in range(own.rows[side]):
         x = own.flight[side * half + row]
-        step.who[row], step.tokens[row], step.before[row] = x[0], x[1], x[2]
+        step.request[row], step.tokens[row], step.before[row] = x[0], x[1], x[2]
     return int(side * half)
 
 

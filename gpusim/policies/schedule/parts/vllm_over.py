@@ -39,7 +39,7 @@ def end_rows(own: VllmTables, requests: RequestTable, step: StepTable, pool: Blo
     """The rows of the step at hand are computed; how many requests have ended."""
     ended = 0
     for row in range(step.word[N_STEP]):
-        r = step.who[row]
+        r = step.request[row]
         step.computed[r] += step.tokens[row]
         if step.computed[r] < length(requests, step, r):
             continue
@@ -56,7 +56,7 @@ def end_flights(own: VllmTables, requests: RequestTable, step: StepTable, pool: 
     """The same of the older step under way, whose requests may have gone, or been preempted, since it was composed."""
     first, ended = come_back(own, step, pool), 0
     for row in range(step.word[N_STEP]):
-        r, n = step.who[row], step.tokens[row]
+        r, n = step.request[row], step.tokens[row]
         own.flying[r] -= n
         stale = own.stale[r] > 0
         if stale:

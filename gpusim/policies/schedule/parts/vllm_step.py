@@ -129,7 +129,7 @@ def place_of_victim(own: VllmTables, requests: RequestTable, step: StepTable) ->
 def row_of(step: StepTable, r: int) -> int:
     """The request's row in the step so far; -1: none."""
     for row in range(step.word[N_STEP]):
-        if step.who[row] == r:
+        if step.request[row] == r:
             return row
     return -1
 
@@ -145,7 +145,7 @@ def take_back(own: VllmTables, step: StepTable, r: int) -> None:
         return
     own.word[BUDGET] += step.tokens[row]
     for later in range(row, step.word[N_STEP] - 1):
-        step.who[later] = step.who[later + 1]
+        step.request[later] = step.request[later + 1]
         step.tokens[later] = step.tokens[later + 1]
         step.before[later] = step.before[later + 1]
     step.word[N_STEP] -= 1
@@ -177,7 +177,7 @@ def preempt(
 @kernel
 def add_row(own: VllmTables, step: StepTable, r: int, n: int) -> None:
     row = step.word[N_STEP]
-    step.who[row], step.tokens[row], step.before[row] = r, n, step.computed[r]
+    step.request[row], step.tokens[row], step.before[row] = r, n, step.computed[r]
     step.word[N_STEP] = row + 1
     own.word[BUDGET] -= n
 
