@@ -45,9 +45,9 @@ All rows were scored on 28 November 2026, with kernel times from recorded steps 
 that stood here before, of different days since 23 November, had medians of 16.6 % (visible) and 15.1 % (held out), and 58 of
 121 within 15 %. Now these are 15.3 and 13.0 %, and 63. 85 came nearer: ResNet-50 on 2 and 4 A100s by 14 points, BERT there by
 6, Llama of atorch and most of flagperf's by 2 to 5. 20 are further off: ResNet-50 on V100s, RTX 3090s and 4090s by 3 to 5
-points (of the first two, shares of the bandwidth that were fitted to whole steps have the new bounds of batch normalisation
-inside), two layouts of Llama 7B on A100s by 3 and 5, MPT 125M at 512 tokens by 3, GPT-3 and torchtitan's 8B by up to 1, seven
-of nanotron by 1 to 9.
+points (the bound of batch normalisation, which counts twice where shares of the bandwidth were fitted to whole steps:
+docs/kernel_times_steps.md), two layouts of Llama 7B on A100s by 3 and 5, MPT 125M at 512 tokens by 3, GPT-3 and torchtitan's
+8B by up to 1, seven of nanotron by 1 to 9.
 This page is what `python -m gpusim.calibrate.parallel page` prints, of what `python -m gpusim.calibrate.parallel score`
 (`--held-out`) has kept.
 
