@@ -71,7 +71,8 @@ def check_unified(loaded: Loaded, tasks: Iterable[Task]) -> None:
     done = set()
     for task in tasks:
         spec = task.spec
-        case = (spec.trace, spec.transform, spec.profile, spec.memory, spec.host_memory, spec.unified, spec.place)
+        case = (spec.trace, spec.transform, spec.profile, spec.memory, spec.host_memory, spec.unified, spec.place,
+                task.unlimited)  # fmt: skip
         if spec.unified == NONE or spec.unified not in loaded.experiment.unified or case in done:  # references are others'
             continue
         done.add(case)

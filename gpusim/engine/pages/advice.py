@@ -47,8 +47,8 @@ def advised(program: ManagedProgram, said: str, memory: int = ENDLESS) -> Manage
     unknown word, AdviceError for an allocation.
     """
     for part in said.split():
-        name, _, word = part.rpartition(":")
-        if not (meant := _meant(program, part)):
+        name, colon, word = part.rpartition(":")
+        if not (meant := _meant(program, part)) and colon:
             hint = suggest(name, _known(program))
             raise AdviceError(f"advice '{part}': no allocation of {program.name} is called '{name}'", hint=hint)
         program = _advised(program, meant, find(word), memory)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpusim.base.units import show_bytes
-from gpusim.engine.pages import victims
+from gpusim.engine.pages import device_memory, victims
 from gpusim.engine.pages.advice import advised, for_one
 from gpusim.engine.pages.driver_tables import HMM
 from gpusim.engine.pages.launches import by_malloc
@@ -95,6 +95,7 @@ def refuse(
     program, platform = program_of(source, profile, settings, place, available, others), platforms.of(profile, available)
     between(machine, gpus_of(program.steps))
     fits(program.arrays, platform)
+    device_memory.check(program.steps, {array.name: array for array in program.arrays}, platform)
     _reaches(program, platform, settings)
 
 
