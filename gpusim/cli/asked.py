@@ -37,6 +37,23 @@ def question(name: str) -> str:
     return next((key for key in QUESTIONS if isinstance(data, dict) and key in data), "")
 
 
+def no_program(name: str) -> None:
+    """Raises GpusimError where a program or a hardware profile is named for an experiment."""
+    from gpusim.base.yaml import document
+    from gpusim.base.yaml.find import RUNS, names
+
+    hint, path = f"`gpusim init {name}` writes an experiment on it", Path(name)
+    if not path.is_file():
+        if name not in names("experiment") and any(name in names(kind) for kind in RUNS):
+            raise GpusimError(f"'{name}' is a program and no experiment", hint=hint)
+        return
+    data = document.read(path).data if path.suffix in (".yaml", ".yml") else {}
+    if path.suffix == ".npz" or (isinstance(data, dict) and {"arrays", "steps"} <= data.keys()):
+        raise GpusimError("this is a program and no experiment", str(path), hint=hint)
+    if isinstance(data, dict) and {"gpu", "memory", "link"} <= data.keys():
+        raise GpusimError("this is a hardware profile and no experiment", str(path), hint=f"give it to one: --on {name}")
+
+
 def needed(said: str, verb: str, **given: str) -> None:
     """Raises GpusimError for the first option that is empty where no question is asked; `said` of it: "a service needs"."""
     for name, value in given.items():
@@ -56,6 +73,7 @@ def experiment(
     from gpusim.base.yaml.find import find
     from gpusim.experiment import load
 
+    no_program(name)
     file = find("experiment", name)
     say.detail(f"experiment {name}: {file}")
     return load.experiment(str(file), [*sets, *_machines(on or (), sets), *_own_files(file, use or (), sets)])

@@ -189,9 +189,14 @@ def simulated(
     return simulate(work.trace, profile, **chosen(task), capacity_bytes=capacity_of(task, work), log=log, work=work)
 
 
+def neighbours(task: Task, program: RunProgram) -> list[RunProgram]:
+    """The programs that have the GPU beside it."""
+    return [RunProgram(read(file), program.profile, program.measured, program.share) for file in task.beside]
+
+
 def beside_others(task: Task, program: RunProgram) -> Result:
     """The run of the program on its GPU together with others, which have the policies of the run too."""
-    works = [program] + [RunProgram(read(file), program.profile, program.measured, program.share) for file in task.beside]
+    works = [program, *neighbours(task, program)]
     held = [footprint(one.work) for one in works]
     of_all = task.spec.unified != NONE  # one memory, whose pages are of all of them
     limited = task.spec.memory != Capacity() or task.unlimited

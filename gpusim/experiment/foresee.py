@@ -12,7 +12,7 @@ from gpusim.engine.pages.before import refuse
 from gpusim.engine.pages.settings import settings
 from gpusim.engine.run.plans import view
 from gpusim.experiment import users
-from gpusim.experiment.execute import capacity_of, on_host, program_of
+from gpusim.experiment.execute import capacity_of, neighbours, on_host, program_of
 from gpusim.experiment.load import Loaded
 from gpusim.experiment.ranked import check_program
 from gpusim.experiment.tasks import Task, before_ranks, read_trace
@@ -71,7 +71,8 @@ def check_unified(loaded: Loaded, tasks: Iterable[Task]) -> None:
     done = set()
     for task in tasks:
         spec = task.spec
-        case = (spec.trace, spec.transform, spec.profile, spec.memory, spec.host_memory, spec.unified, spec.place)
+        case = (spec.trace, spec.transform, spec.profile, spec.memory, spec.host_memory, spec.unified, spec.place,
+                task.unlimited)  # fmt: skip
         if spec.unified == NONE or spec.unified not in loaded.experiment.unified or case in done:  # references are others'
             continue
         done.add(case)
@@ -89,7 +90,8 @@ def _refused(loaded: Loaded, task: Task) -> Problem | None:
     place = users.ready(users.of_task(task), "place", spec.place)
     try:
         way = settings(spec.unified, users.of_task(task))
-        refuse(work, profile, way, capacity_of(task, work), place, program.several)
+        others = [one.work for one in neighbours(task, program)] if ":" in way.advice else []
+        refuse(work, profile, way, capacity_of(task, work), place, program.several, others)
     except UvmError as error:
         if error.where:  # in the program's own file
             return Problem(f"on {spec.profile}, {error.message}", error.where, hint=error.hint)

@@ -54,6 +54,8 @@ def on_one_gpu(
         ManagedProcess(work(machine), machine, bytes_, each.cap)
         for work, machine, bytes_, each in zip(works, machines, room, terms, strict=True)
     ]
+    if run.managed:
+        run.choices["others"] = [one.source for one in programs]  # whatever runs alone, too
     exclusive = [ManagedProcess(work(gpu), gpu, run.alone(gpu, capacity)) for work in works]
     alone = [run([one], None, log=False) for one in exclusive]
     if shared.fault:

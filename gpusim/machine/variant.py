@@ -39,7 +39,8 @@ def _value(profile: Profile, path: str, text: str) -> float:
         known = part if isinstance(part, dict) else getattr(part, "__dataclass_fields__", {})
         found = part.get(step) if isinstance(part, dict) else getattr(part, step, None) if step in known else None
         if found is None or isinstance(part, Quantity):
-            raise ProfileError(f"profile '{profile.name}' has no number '{path}'", hint=suggest(step, known))
+            hint = f"`gpusim profiles {profile.name}` lists its numbers" if step in known else suggest(step, known)
+            raise ProfileError(f"profile '{profile.name}' has no number '{path}'", hint=hint)
         part = found
     if not isinstance(part, Quantity):
         inside = [f"{path}.{name}" for name in (part if isinstance(part, dict) else getattr(part, "__dataclass_fields__", {}))]

@@ -14,7 +14,7 @@ from gpusim.show.agreement import AXES, ROW, Cloud, panel
 from gpusim.show.panels import grid, shape
 from gpusim.show.style import BLUE, GREEN, GREY, ORANGE, PINK, canvas, headline, styled
 
-_MARKS = ((BLUE, "o", 3.2), (ORANGE, "s", 2.6), (PINK, "D", 2.4), (GREY, "o", 1.6), (GREEN, "^", 2.6))
+_MARKS = ((BLUE, "o", 3.2), (ORANGE, "s", 2.6), (PINK, "D", 2.4), (GREY, "o", 1.6), (GREEN, "P", 2.6))
 _LOOKS = dict(zip(PARTS, _MARKS, strict=True))
 
 

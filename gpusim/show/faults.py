@@ -110,7 +110,7 @@ def _remote(report: FaultReport) -> str:
 
 def _driver(report: FaultReport, with_share: bool) -> str:
     """Batches that are small make faults expensive.  with_share: what of the time that is was not said before."""
-    batches = sum(count for _, count in report.batches)
+    batches = report.processes[0].batches if report.processes else sum(count for _, count in report.batches)
     if not batches or report.times["driver"] < 0.25 * report.makespan_ns:
         return ""
     half = percentile(report.batches, 0.5)
@@ -120,6 +120,8 @@ def _driver(report: FaultReport, with_share: bool) -> str:
     if with_share:
         work = f"The driver's work on the host is {share} of the time, {cost}"
     few = ": a fault at a time costs most" if half <= FEW else ""
+    if report.processes:  # sizes are known of all processes together
+        return f"{work} for each of {batches:,} batches."
     return (
         f"{work} for each of {batches:,} batches, "
         f"half of which have {f'{half} faults or fewer' if half > 1 else 'one fault'}{few}."
@@ -164,6 +166,8 @@ def advice(found: Advised, free_ns: float | None = None) -> str:
     tried = f"{found.tried} programs were simulated"
     if not found.steps:
         return f"No hint helps: {tried}." if found.tried else "No hint was tried: no allocation costs much."
+    if free_ns is not None and found.base_ns <= (1 + LITTLE) * free_ns:
+        free_ns = None  # as fast as with room for everything: times say more than slowdowns of one
     lines = [f"What would help ({tried})"]
     lines += [f"  {'and ' if k else ''}{_finding(step, free_ns)}" for k, step in enumerate(found.steps)]
     others = [f for f in found.alone if f.said != found.steps[0].said]
@@ -229,15 +233,22 @@ def _batches(report: FaultReport) -> str:
         return "none"
     fetched = sum(size * n for size, n in sizes)
     middle, high, most = percentile(sizes, 0.5), percentile(sizes, 0.9), sizes[-1][0]
-    c = report.counts
+    c, of_all = report.counts, ""
     each = f"{most} faults" if middle == fetched / count == most else (
         f"{fetched / count:.1f} faults (median {middle}, p90 {high}, largest {most})"
     )  # fmt: skip
+    if report.processes:
+        of_all = f"; those of all processes: {count:,} of {each}"
+        count, fetched = c["batches"], c["fetched"]
+        if not count:
+            return f"none{of_all}"
+        each = f"{fetched / count:.1f} faults"
     twice = c["duplicates"] / fetched
     of = f"{show_fraction(twice)} duplicates" if twice > FEW_TWICE else ""
     of += f"{', ' if of else ''}{c['satisfied']:,} already served" if c["satisfied"] else ""
     dropped = f"{c['dropped']:,} dropped, " if c["dropped"] else ""
-    return f"{count:,} of {each}; " + (f"of {fetched:,} fetched {of}; " if of else "") + f"{dropped}{c['replays']:,} replays"
+    of = f"of {fetched:,} fetched {of}; " if of else ""
+    return f"{count:,} of {each}; {of}{dropped}{c['replays']:,} replays{of_all}"
 
 
 def _bytes(report: FaultReport) -> str:

@@ -12,7 +12,7 @@ from gpusim.engine.serving.hit_rates import hit_rate
 from gpusim.policies.registry import get
 from gpusim.policies.schedule.parts.tables import RequestTable
 from gpusim.show.panels import logarithmic, row_labels
-from gpusim.show.style import GREEN, canvas, headline, styled
+from gpusim.show.style import GREEN, canvas, headline, looks, styled
 
 POLICIES = ("belady", "s3fifo", "arc", "lru", "fifo", "lfu", "tail_first")
 TOKENS = tuple(int(1e6 * 2 ** (k / 2)) for k in range(15))
@@ -42,8 +42,12 @@ def draw(found: FoundBySize, question: str, at: int = 3_000_000) -> Figure:
     """A line for each policy; the answer compares them at the size nearest to `at` tokens."""
     figure = canvas(rows=1)
     panel = figure.subplots(1, 1)
+    look = looks(found.shares)
     for name, shares in found.shares.items():
-        panel.plot(found.tokens, [100 * share for share in shares], marker="o", label=name, gid="points")
+        of = look[name]
+        panel.plot(
+            found.tokens, [100 * share for share in shares], color=of.colour, marker=of.marker, label=name, gid="points"
+        )
     panel.set_xlabel("room for tokens")
     panel.set_ylabel("blocks that are found [%]")
     logarithmic(panel, found.tokens[0] / 1.2, found.tokens[-1] * 1.2, lambda count: f"{count / 1e6:,.0f} M")
@@ -77,6 +81,8 @@ def draw_question(question: str, axis: str, rows: Sequence[Mapping[str, Any]]) -
     right.set_xlabel("prompts' tokens [%]")
     for panel in (left, right):
         panel.set_ylim(len(rows) - 0.5, -0.5)
+        panel.grid(axis="y", visible=False)
+        panel.grid(axis="x", visible=True)
     best = min(rows, key=lambda row: float(row["TTFT p50 [ms]"]))
     said = f"Soonest: {best[axis]}, {best['TTFT p50 [ms]']:,.0f} ms in the median."
     headline(figure, question, said, strip=right.get_legend_handles_labels()[0])

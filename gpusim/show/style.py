@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import matplotlib
+from cycler import cycler
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -41,7 +42,10 @@ ALARM, LIMIT = "#B3261E", "#B3261E"
 BLUE, SKY, GREEN, ORANGE, VERMILION, PINK = "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7"
 INDIGO, WINE, OLIVE, GREY, BLACK = "#332288", "#882255", "#7F7A1C", "#8A8F99", "#000000"
 
+COLOURS = (BLUE, ORANGE, GREEN, PINK, VERMILION, SKY, INDIGO, WINE, OLIVE, GREY)
+
 RC: dict[str, object] = {
+    "axes.prop_cycle": cycler(color=COLOURS),
     "figure.dpi": DPI,
     "savefig.dpi": DPI,
     "font.family": [font.NAME, "DejaVu Sans"],  # ours, then matplotlib's own: the same on every machine
@@ -135,9 +139,8 @@ _KNOWN = {
     "slab": Look(OLIVE, "<"),
     "pytorch": Look(ORANGE, "s"),
 }
-_COLOURS = (BLUE, ORANGE, GREEN, PINK, VERMILION, SKY, INDIGO, WINE, OLIVE, GREY)
 _MARKERS = ("o", "s", "D", "v", "P", "^", "h", "p", "<", ">", "d", "8")
-_SPARE = [Look(c, _MARKERS[(i + k) % len(_MARKERS)]) for k in range(1, len(_MARKERS)) for i, c in enumerate(_COLOURS)]
+_SPARE = [Look(c, _MARKERS[(i + k) % len(_MARKERS)]) for k in range(1, len(_MARKERS)) for i, c in enumerate(COLOURS)]
 
 
 def looks(names: Iterable[str], oracles: Iterable[str] = ()) -> dict[str, Look]:

@@ -10,6 +10,7 @@ import pytest
 from made_results import faulting
 from typer.testing import CliRunner
 
+from gpusim.base.yaml.find import find
 from gpusim.cli.app import app
 from gpusim.results.folder import open_folder, save_result
 from gpusim.show.report import report
@@ -96,3 +97,12 @@ def test_a_report_explains_the_run_that_loses_most() -> None:
     assert "- Faults: GPU reads 330, of these evicted before 306." in section
     assert "lists the others" in section
     assert "## Faults" not in report([])
+
+
+@pytest.mark.parametrize("verb", ["run", "validate", "faults"])
+def test_a_program_or_a_machine_in_place_of_an_experiment_is_told_what_to_do(verb: str, folder: Path) -> None:
+    program = folder.parent / "program.yaml"
+    assert "`gpusim init iterate` writes an experiment on it" in gpusim(verb, "iterate", code=2)
+    assert f"{program}: this is a program and no experiment" in gpusim(verb, program, code=2)
+    if verb != "validate":  # which takes profiles as well
+        assert "this is a hardware profile and no experiment" in gpusim(verb, find("profile", "t4"), code=2)

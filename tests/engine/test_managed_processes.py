@@ -17,6 +17,7 @@ from gpusim.engine.pages.settings import DriverSettings
 from gpusim.engine.run.tenants import Program, Together, simulate_tenants
 from gpusim.machine import platforms
 from gpusim.machine.catalogue import load
+from gpusim.machine.driver_parameters import UvmError
 from gpusim.machine.kernels.durations import durations
 from gpusim.machine.profile import changed
 from gpusim.machine.tenancy import MPS, SLICES, Switch, Tenancy, Tenant
@@ -162,3 +163,17 @@ def test_what_is_evicted_by_turn_is_of_the_process_that_waits() -> None:
         each[evict] = simulate_processes(pair, turns, settings=DriverSettings(evict=evict))
     moved = {evict: sum(counted(together, "gpu_faults")) for evict, together in each.items()}
     assert moved == {"driver": 32, "by_turn": 12}
+
+
+def test_advice_names_allocations_of_any_of_the_processes() -> None:
+    """Zero-copy of the second one's array leaves it nothing to fault, and the first, alone too, what it had."""
+    mine = program(blocks(0, 1))
+    second = [HostTouch("b"), Start(), replace(blocks(0, 1, array="b"), stream=0)]
+    other = ManagedProgram("q", [Array("b", 8 * BLOCK)], second)
+    profile, told = load("a100-pcie-80gb"), DriverSettings(advice="b:zero_copy")
+    both = [ManagedProcess(one, profile, 16 * BLOCK) for one in (mine, other)]
+    assert counted(simulate_processes(both, AT_ONCE, settings=told), "gpu_faults") == [2, 0]
+    alone = simulate_processes(both[:1], None, settings=told, others=[other])
+    assert counted(alone, "gpu_faults") == [2]
+    with pytest.raises(UvmError, match="no allocation of p is called 'c'"):
+        simulate_processes(both, AT_ONCE, settings=DriverSettings(advice="c:zero_copy"))

@@ -19,7 +19,19 @@ from gpusim.engine.run.simulate import simulate
 from gpusim.machine.catalogue import load
 from gpusim.machine.kernels.durations import durations
 from gpusim.machine.profile import changed
-from gpusim.programs.managed.steps import Access, Advise, Array, Discard, Free, HostTouch, Kernel, Prefetch, Start, Wait
+from gpusim.programs.managed.steps import (
+    Access,
+    Advise,
+    Array,
+    Discard,
+    Free,
+    HostTouch,
+    Kernel,
+    ManagedProgram,
+    Prefetch,
+    Start,
+    Wait,
+)
 from gpusim.results.result import Result
 from gpusim.trace.answers import answers
 from gpusim.trace.build import TraceBuilder
@@ -169,3 +181,12 @@ def test_with_all_memory_populated_a_trace_takes_what_it_takes_without_unified_m
     assert driven.metrics["gpu_faults"] == 0
     assert driven.metrics["makespan_ns"] == plain.metrics["makespan_ns"]
     assert driven.metrics["compute_busy_ns"] == plain.metrics["compute_busy_ns"]
+
+
+def test_the_idle_share_is_that_of_the_average_stream() -> None:
+    """Two kernels of 1 ms on streams of their own, of half of the GPU each: no stream idles; one of them twice: a quarter."""
+    profile, half = load("a100-pcie-80gb"), kernel(432)
+    for more, idle in ((), 0.0), ((half,), 0.25):
+        steps = [Prefetch("a"), Start(), half, replace(half, stream=1), *more]
+        program = ManagedProgram("p", [Array("a", 1 << 21)], steps)
+        assert simulate_unified(program, profile).metrics["compute_idle_share"] == pytest.approx(idle, abs=1e-3)

@@ -69,6 +69,19 @@ def test_what_no_run_gets_past_is_told_before_all(experiment: Path, sets: list[s
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "sentence"),
+    [
+        ("arrays: {a: {bytes: 30 GiB, kind: device}, b: 4 MiB}\nsteps: [wait]", "arrays of kind device take 30 GiB of the"),
+        ("arrays: {a: {bytes: 4 MiB, kind: device}}\nsteps: [{host_write: a}]", "the CPU does not reach it"),
+    ],
+)
+def test_memory_of_cudamalloc_is_looked_at_before_all(experiment: Path, program: str, sentence: str) -> None:
+    (experiment.parent / "program.yaml").write_text(program)
+    assert sentence in refused(experiment)
+
+
+@pytest.mark.slow
 def test_each_mistake_is_told_once_at_its_place(experiment: Path) -> None:
     asked = "unified: [driver, driver(advice=c:discard), driver(advice=d:discard)]"
     experiment.write_text(YAML.replace("unified: driver", asked))

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from made_results import MS, faulting
 
-from gpusim.results.faults import FaultReport
+from gpusim.engine.pages.advisor import Advised, Finding
+from gpusim.results.faults import FaultReport, ProcessFaults
 from gpusim.results.folder import load_result, save_result
-from gpusim.show.faults import markdown, text, verdict
+from gpusim.show.faults import advice, markdown, text, verdict
 
 
 def made() -> FaultReport:
@@ -77,3 +78,19 @@ def test_a_report_is_kept_with_its_run(tmp_path):
     assert (kept.faults.picture.pages == made().picture.pages).all()
     bare = load_result(folder, timeline=False)
     assert bare.faults == made() and bare.faults.picture is None
+
+
+def test_a_process_among_several_has_batches_of_its_own() -> None:
+    report = made()
+    counts = report.counts | {"batches": 2, "fetched": 100, "duplicates": 40}
+    rows = [ProcessFaults(name, 1e9, 60, 2, 0, 0, 0, 0) for name in ("mine", "other")]
+    said = text(replace(report, counts=counts, processes=rows), "run")
+    of_all = sum(n for _, n in report.batches)
+    assert "Batches   2 of 50.0 faults; of 100 fetched 40 % duplicates" in said
+    assert f"those of all processes: {of_all:,} of" in said
+    assert "for each of 2 batches." in said or "for each of" not in said
+
+
+def test_hints_of_a_run_that_loses_nothing_are_told_in_times() -> None:
+    found = Advised(2e6, [Finding("a", "prefetch", 2e6, 1e6)], [], 3)
+    assert "2 ms → 1 ms, 1 ms saved" in advice(found, 2e6) and "2.00× → 1.00×" in advice(found, 1e6)

@@ -10,7 +10,7 @@ import typer
 
 from gpusim.base.errors import ResultError, suggest
 from gpusim.cli import complete
-from gpusim.cli.asked import experiment
+from gpusim.cli.asked import experiment, no_program
 from gpusim.cli.options import Json, Machines, Set, Use
 from gpusim.cli.output import emit, emit_json
 from gpusim.cli.progress import bar
@@ -71,6 +71,7 @@ def _run_first(what: str, sets: list[str], on: list[str] | None, use: list[str] 
     from gpusim.cli.verbs.run import verb as run_experiment
     from gpusim.experiment.load import default_folder
 
+    no_program(what)
     if not Path(what).exists() and what not in names("experiment"):
         hint = suggest(what, names("experiment"))
         raise ResultError(f"there is no results folder and no experiment '{what}'", hint=hint)

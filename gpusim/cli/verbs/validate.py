@@ -11,7 +11,7 @@ import typer
 
 from gpusim.base.errors import GpusimError, suggest
 from gpusim.cli import complete, say
-from gpusim.cli.asked import QUESTIONS, experiment
+from gpusim.cli.asked import QUESTIONS, experiment, no_program
 from gpusim.cli.options import Json, Machines, Set, Use
 from gpusim.cli.output import emit_json
 
@@ -61,6 +61,7 @@ def _file(name: str) -> tuple[Path, str]:
             return find(kind, name), kind
     path = Path(name)
     if not path.is_file():
+        no_program(name)
         everything = [n for candidates in known.values() for n in candidates]
         raise GpusimError(f"there is no file, experiment, profile or machine '{name}'", hint=suggest(name, everything))
     data = document.read(path).data

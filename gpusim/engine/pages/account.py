@@ -33,7 +33,10 @@ def of(result: UvmResult, together: bool = False) -> FaultReport:
         batches=[(int(size), int(fetched[size])) for size in np.flatnonzero(fetched)],
         counts={
             name: int(gpus[name].sum())
-            for name in ("touches", "duplicates", "satisfied", "dropped", "replays", "passes", "evictions", "touched_bytes")
+            for name in (
+                "touches", "batches", "fetched", "duplicates", "satisfied", "dropped", "replays", "passes", "evictions",
+                "touched_bytes",
+            )
         },
         allocations=ranked(allocations),
         steps=_steps(result),

@@ -5,7 +5,7 @@ Each word turns a managed program into the one that its author would have writte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gpusim.base.errors import suggest
@@ -48,13 +48,29 @@ def advised(program: ManagedProgram, said: str, memory: int = ENDLESS) -> Manage
     """
     for part in said.split():
         name, colon, word = part.rpartition(":")
-        known = [array.name for array in program.arrays if array.kind != "device"]
-        begins, star, _ = name.partition("*")
-        meant = [k for k in known if k.startswith(begins)] if star else [k for k in known if k == name or not colon]
-        if not meant:
-            raise AdviceError(f"advice '{part}': no allocation of {program.name} is called '{name}'", hint=suggest(name, known))
+        if not (meant := _meant(program, part)) and colon:
+            hint = suggest(name, _known(program))
+            raise AdviceError(f"advice '{part}': no allocation of {program.name} is called '{name}'", hint=hint)
         program = _advised(program, meant, find(word), memory)
     return program
+
+
+def for_one(program: ManagedProgram, said: str, others: Sequence[ManagedProgram]) -> str:
+    """What is said, without what only programs beside this one have allocations for."""
+    return " ".join(
+        part for part in said.split() if _meant(program, part) or not any(_meant(other, part) for other in others)
+    )
+
+
+def _known(program: ManagedProgram) -> list[str]:
+    return [array.name for array in program.arrays if array.kind != "device"]
+
+
+def _meant(program: ManagedProgram, part: str) -> list[str]:
+    """The allocations that one of several words is about."""
+    name, colon, _ = part.rpartition(":")
+    begins, star, _ = name.partition("*")
+    return [k for k in _known(program) if (k.startswith(begins) if star else k == name or not colon)]
 
 
 def check(said: str) -> None:

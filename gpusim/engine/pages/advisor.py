@@ -14,7 +14,8 @@ from typing import Any
 from gpusim.engine.pages.advice import ADVICE, find
 from gpusim.results.faults import FaultReport
 
-WORDS = tuple(word for word, advice in ADVICE.items() if word != "none" and advice.plan is None)
+UNTIMED = "populate"  # its copies are not in the time of the run: that would save what it only leaves out
+WORDS = tuple(word for word, advice in ADVICE.items() if word not in ("none", UNTIMED) and advice.plan is None)
 MOST = 40        # programs that a search simulates
 WORST = 5        # allocations that it tries
 LEAST = 0.01     # share of the makespan that a hint has to save

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gpusim.base.units import show_bytes
-from gpusim.engine.pages import victims
-from gpusim.engine.pages.advice import advised
+from gpusim.engine.pages import device_memory, victims
+from gpusim.engine.pages.advice import advised, for_one
 from gpusim.engine.pages.driver_tables import HMM
 from gpusim.engine.pages.launches import by_malloc
 from gpusim.engine.pages.memory import kind
@@ -51,15 +52,18 @@ def room(source: Workload | ManagedProgram, profile: Profile, capacity_bytes: in
 
 
 def program_of(
-    source: Workload | ManagedProgram, profile: Profile, settings: DriverSettings, place: Any, available: int
-) -> ManagedProgram:
+    source: Workload | ManagedProgram, profile: Profile, settings: DriverSettings, place: Any, available: int,
+    others: Sequence[Workload | ManagedProgram] = (),
+) -> ManagedProgram:  # fmt: skip
     """The program as it runs: a recorded one with its allocator's segments, and with what it is advised to tell the driver.
 
-    available: bytes of GPU memory for managed pages
+    available  bytes of GPU memory for managed pages
+    others     programs on the same GPU: advice may name their allocations
     """
-    if isinstance(source, Workload):
-        source = managed(source, profile, place, discards=settings.advice == "discard")
-    return advised(source, settings.advice, available)
+    programs, said = [], settings.advice
+    for one in (source, *(others if ":" in said else ())):
+        programs.append(managed(one, profile, place, discards=said == "discard") if isinstance(one, Workload) else one)
+    return advised(programs[0], for_one(programs[0], said, programs[1:]), available)
 
 
 def between(machine: Topology | None, gpus: int) -> Connections | None:
@@ -79,18 +83,19 @@ def between(machine: Topology | None, gpus: int) -> Connections | None:
 
 def refuse(
     source: Workload | ManagedProgram, profile: Profile, settings: DriverSettings, capacity_bytes: int | None, place: Any,
-    machine: Topology | None = None,
+    machine: Topology | None = None, others: Sequence[Workload | ManagedProgram] = (),
 ) -> None:  # fmt: skip
     """Raises UvmError for what a run could not get past.  Allocators of recordings are asked only where that matters."""
     available = room(source, profile, capacity_bytes)
     if isinstance(source, Workload):
         if not source.trace.ops or ":" in settings.advice or profile.memory.unified:
-            program = program_of(source, profile, settings, place, available)
+            program = program_of(source, profile, settings, place, available, others)
             fits(program.arrays, platforms.of(profile, available))
         return
-    program, platform = program_of(source, profile, settings, place, available), platforms.of(profile, available)
+    program, platform = program_of(source, profile, settings, place, available, others), platforms.of(profile, available)
     between(machine, gpus_of(program.steps))
     fits(program.arrays, platform)
+    device_memory.check(program.steps, {array.name: array for array in program.arrays}, platform)
     _reaches(program, platform, settings)
 
 

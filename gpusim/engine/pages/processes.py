@@ -65,6 +65,7 @@ class ManagedProcess:
 def simulate_processes(
     processes: Sequence[ManagedProcess], tenancy: Tenancy | None, turns: MemoryTurns | None = None, *,
     settings: DriverSettings = DRIVER, seed: int = 0, place: Any = "pytorch", share: Any = sharing.WORDS, log: bool = False,
+    others: Sequence[Workload | ManagedProgram] = (),
 ) -> Together:  # fmt: skip
     """Run processes with managed memory on one GPU at once.
 
@@ -72,6 +73,7 @@ def simulate_processes(
     turns    a policy that says which of them runs
     place    the allocator of recorded traces, and what their activities share: words of `gpusim.machine.sharing`
     log      the first result has the log of pages of all that share its memory
+    others   programs that do not run here, whose allocations the advice may name
 
     Raises UvmError, ProfileError, PolicyError, GpusimError.
     """
@@ -80,9 +82,9 @@ def simulate_processes(
     numbers = range(len(processes))
     server, away = table(1, SERVER), np.zeros(len(processes), np.int64)
     runs: list[_Recorded | _Managed] = []
-    memories = []
+    memories, known = [], [*(one.source for one in processes), *others]
     for some in [list(numbers)] if tenancy is not None else [[p] for p in numbers]:
-        memory = _Memory([processes[p] for p in some], settings, place, seed, EVENTS if log else 0)
+        memory = _Memory([processes[p] for p in some], known, settings, place, seed, EVENTS if log else 0)
         memory.have(some, away)
         memories.append(memory)
         for at, p in enumerate(some):
@@ -136,12 +138,14 @@ class _Memory:
     """The driver's tables of the processes that have one memory."""
 
     def __init__(
-        self, processes: Sequence[ManagedProcess], settings: DriverSettings, place: Any, seed: int, log: int
-    ) -> None:
-        """log: events that are kept at most; `logged`: those that came before the clock began."""
+        self, processes: Sequence[ManagedProcess], known: Sequence[Workload | ManagedProgram], settings: DriverSettings,
+        place: Any, seed: int, log: int,
+    ) -> None:  # fmt: skip
+        """known: programs whose allocations advice may name.  log: events that are kept at most; `logged`: those that came
+        before the clock began."""
         self.settings, self.seed, self.logged, profile = settings, seed, 0, processes[0].profile
         self.available = min(room(one.source, one.profile, one.capacity) for one in processes)
-        self.programs = [program_of(one.source, profile, settings, place, self.available) for one in processes]
+        self.programs = [program_of(one.source, profile, settings, place, self.available, known) for one in processes]
         total, most = sum(one.footprint for one in self.programs), self.available + int(profile.host.capacity.value)
         if total > most:
             said = f"{len(processes)} processes need {show_bytes(total)}, GPU and host have {show_bytes(most)}"

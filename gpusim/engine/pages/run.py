@@ -258,7 +258,8 @@ def metrics(program: ManagedProgram, ran: UvmResult, recorded: Foreseen | None =
             "kernels": sum(isinstance(step, Kernel) for step, _ in _pairs(program, ran)),
             "events": len(ran.steps),
             "host_work_ns": round(sum(r.ns for s, r in _pairs(program, ran) if isinstance(s, HostTouch))),
-        }
+        },
+        streams=max(len({(step.gpu, step.stream) for step, _ in _pairs(program, ran) if isinstance(step, Kernel)}), 1),
     )
     about = own if recorded is None or ran.failed else recorded
     stalls = {**_stalls(program, ran), **about.stalls}

@@ -38,6 +38,7 @@ from gpusim.programs.managed.steps import (
 NAME = re.compile(r"\w[\w.-]*")  # of an array: what advice can name
 PAGE = 4096
 MOST_STEPS = 1_000_000
+MOST_BLOCKS = (1 << 31) - 1, 65_535  # of a grid's two dimensions: CUDA C++ Programming Guide, compute capabilities
 MOST_THREADS = 1024  # of a block: CUDA C++ Programming Guide, technical specifications
 PROCESSOR = {"cpu": 0, "gpu": 1}  # others by their numbers
 
@@ -195,6 +196,11 @@ class _Reader:
             self._complain((*path, "grid"), "threads and grid both say how large the kernel is", "leave one of them out", True)
         if said.block[0] * said.block[1] > MOST_THREADS:
             self._complain((*path, "block"), f"a thread block has at most {MOST_THREADS:,} threads", at_key=True)
+        if said.grid and not all(size <= most for size, most in zip(said.grid, MOST_BLOCKS, strict=True)):
+            wide, high = (f"{most:,}" for most in MOST_BLOCKS)
+            self._complain((*path, "grid"), f"a grid has at most {wide} by {high} thread blocks", at_key=True)
+        if said.flops and said.time is not None:
+            self._complain((*path, "flops"), "time and flops both say how long the kernel takes", "leave one of them out", True)
         for k, a in enumerate(said.accesses):
             at = (*path, "accesses", k)
             if sum(name is not None for name in (a.read, a.write, a.update)) != 1:

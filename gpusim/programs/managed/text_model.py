@@ -49,6 +49,11 @@ def _pair(value: Any) -> Any:
     return [value, 1] if isinstance(value, int) else value
 
 
+def _whole(value: Any) -> Any:
+    """1e9 is a whole number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def _spec(value: Any) -> PolicySpec:
     """A pattern is written as a policy is."""
     if isinstance(value, str) and value.count("(") > value.count(")"):
@@ -79,6 +84,7 @@ Name = Annotated[str, AfterValidator(_known)]
 Text = Annotated[str, Field(min_length=1)]
 Names = Annotated[list[Name], BeforeValidator(_list, json_schema_input_type=Text | list[Text]), Field(min_length=1)]
 Pair = Annotated[tuple[Count, Count], BeforeValidator(_pair, json_schema_input_type=Count | tuple[Count, Count])]
+Operations = Annotated[Natural, BeforeValidator(_whole)]
 Pattern = Annotated[
     PolicySpec, BeforeValidator(_spec), AfterValidator(_pattern),
     WithJsonSchema({"type": ["string", "object"], "description": "name, name(parameter=value) or {name: {parameter: value}}"}),
@@ -168,7 +174,7 @@ class KernelText:
     """Of several GPUs that use the program's memory, which one runs it."""
     time: Nanoseconds | None = None
     """Without a fault; absent: what its accesses and its arithmetic take."""
-    flops: Natural = 0
+    flops: Operations = 0
     """Of fp32 in all: a kernel that computes takes as long as they do, if its accesses take no longer."""
     frontier: FrontierText | None = None
 

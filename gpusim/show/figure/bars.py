@@ -14,7 +14,7 @@ from matplotlib.transforms import ScaledTranslation
 from gpusim.results.metrics import metric as declared
 from gpusim.show.groups import starred
 from gpusim.show.panels import entitle, grid, label_width, row_labels, shape
-from gpusim.show.style import ALARM, BLACK, BLUE, FAINT, INK, SOFT, Look, canvas, looks
+from gpusim.show.style import ALARM, BLACK, BLUE, COLOURS, FAINT, INK, SOFT, Look, canvas, looks
 from gpusim.show.values.comparison import PolicyComparison, PolicyPanel, PolicyPoint
 from gpusim.show.view import POLICIES, human, main_unit
 
@@ -76,9 +76,10 @@ def _axis(panel: Axes, found: Sequence[float], columns: int, *, logarithmic: boo
 
 
 def _looks(compared: PolicyComparison) -> dict[str, Look]:
-    """Machines, programs and combinations of many policies have no colour of their own; their names stand beside the bars."""
+    """Machines, programs, combinations of many policies and more names than there are colours have none of their own: their
+    names stand beside the bars."""
     lines, look = compared.plan.lines, looks(compared.names, compared.future)
-    if lines and (not set(lines) & set(POLICIES) or len(lines) > 2):
+    if len(look) > len(COLOURS) or (lines and (not set(lines) & set(POLICIES) or len(lines) > 2)):
         return {name: replace(LOOK, dashed=name in compared.future) for name in look}
     return look
 
