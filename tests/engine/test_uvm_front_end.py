@@ -79,7 +79,7 @@ def test_stores_that_fill_no_line_take_longer_over_the_link() -> None:
 
     assert ns(False, 1) == ns(True, 1) == 128       # a line; 1 ns a byte
     assert ns(False, 1024) == 32 * 32
-    assert ns(True, 1024) == 32 * 32 + 32 * 1000    # 32 lines, of each a sector
+    assert ns(True, 1024) == 32 * 1000              # 32 lines, of each a sector, whose bytes go beside
 
 
 def test_a_utlb_reports_its_faults_one_after_the_other() -> None:
