@@ -64,7 +64,7 @@ class Paging:
     block: Time | None = None
     """A block of 2 MiB that is served: locked, copies waited for, mapped."""
     first_touch: Time | None = None
-    """The driver's work on the first page of a block on a GPU, beside."""
+    """The driver's work on the first page of a block on a GPU, beside, and on finding memory for one by an eviction."""
     setup: Time | None = None
     """After it, until the GPU has page tables for the block; the driver serves other blocks meanwhile."""
     page: Time | None = None

@@ -32,8 +32,8 @@ class DriverWork:
     batch: float = 0.0       # a fault batch
     fault: float = 0.0       # a fault in it
     block: float = 0.0       # a block served
-    first_touch: float = 0.0 # a GPU's first page of a block ...
-    setup: float = 0.0       # ... and until the GPU has page tables for it, while the driver goes on
+    first_touch: float = 0.0 # a GPU's first page of a block, and memory found by an eviction
+    setup: float = 0.0       # from a block's first page until the GPU has page tables for it, while the driver goes on
     page: float = 0.0        # a page moved: unmapping, page tables ...
     page_out: float | None = None  # ... one that is evicted; None: as one that comes
     chunk: float = 0.0       # a contiguous piece of host memory in it: unmapping, DMA mapping

@@ -64,7 +64,7 @@ def test_a_share_that_is_none() -> None:
         next(controller.get("aimd(cut=5)"))
 
 
-def test_a_batch_nobody_knows() -> None:
+def test_a_batch_that_is_not_known() -> None:
     b = TraceBuilder("nameless")
     b.op("k", [b.alloc(512)], [])
     with pytest.raises(TraceError, match="does not say its batch"):

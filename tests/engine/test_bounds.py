@@ -139,7 +139,7 @@ def one_at_a_time(seed: int) -> Workload:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("blocks", [5, 15, 25])
-def test_belady_reaches_the_bound_on_equal_tensors_and_nobody_is_below(blocks: int) -> None:
+def test_belady_reaches_the_bound_on_equal_tensors_and_no_policy_is_below(blocks: int) -> None:
     for seed in range(3):
         work = one_at_a_time(seed)
         misses = {evict: replay(work, blocks * BLOCK, evict).metrics["swap_ins"] for evict in EVICT}

@@ -49,7 +49,7 @@ def test_first_come_waits_for_the_first_in_line_and_best_fit_does_not() -> None:
 
 
 @pytest.mark.hand_worked
-def test_the_shortest_goes_first_and_nobody_is_stopped() -> None:
+def test_the_shortest_goes_first_and_no_job_is_stopped() -> None:
     four = jobs((0, 100, 1), (1, 90, 1), (2, 10, 1), (3, 20, 1))
     found = ran(four, nodes(1), "shortest_first")
     assert found.end.tolist() == [100, 220, 110, 130] and found.stops == 0

@@ -56,7 +56,7 @@ def test_pieces_of_host_memory_are_found_one_by_one() -> None:
         assert round(cost[1] - cost[0], 3) == 1000 * pieces, (sizes, threshold)
 
 
-def test_the_cpu_zeroes_what_nobody_has_touched() -> None:
+def test_the_cpu_zeroes_what_has_not_been_touched() -> None:
     slow, fast = (ran([HostTouch("a"), HostTouch("a")], cpu_page=cost).steps for cost in (100.0, 0.0))
     assert round(slow[0].ns - fast[0].ns) == 8 * 512 * 100
     assert round(slow[1].ns - fast[1].ns, 3) == 0

@@ -146,7 +146,7 @@ def test_pages_are_where_the_counts_say(evict: str, prefetcher: str) -> None:
 
 @pytest.mark.formulas
 @pytest.mark.parametrize("seed", range(12))
-def test_nobody_misses_less_than_belady(seed: int) -> None:
+def test_no_policy_misses_less_than_belady(seed: int) -> None:
     rng = np.random.default_rng(seed)
     order = rng.choice(8, 60, p=rng.dirichlet(np.full(8, 0.7))).tolist()
     machine = replace(TINY, memory=int(rng.integers(2, 6)) * BLOCK)

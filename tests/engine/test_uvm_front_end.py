@@ -172,12 +172,14 @@ def test_the_neighbours_of_a_stencil_are_in_the_cache() -> None:
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize(("program", "size", "ms"), [("stream", 134_217_728 * 4, 88.04), ("stencil", 8192, 28.68)])
+@pytest.mark.parametrize(
+    ("program", "size", "ms", "off"), [("stream", 134_217_728 * 4, 88.04, 0.05), ("stencil", 8192, 28.68, 0.10)]
+)
 def test_stream_and_stencil_take_what_was_measured(
-    monkeypatch: pytest.MonkeyPatch, program: str, size: int, ms: float
+    monkeypatch: pytest.MonkeyPatch, program: str, size: int, ms: float, off: float
 ) -> None:
     """rayanw36/SpecAsync-UVM @ded7672 on an RTX 5070 Ti; a report's cost was fitted to a STREAM of this size."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
     import uvm_programs  # type: ignore[import-not-found]
 
-    assert getattr(uvm_programs, program)(size).steps[-1].ns / 1e6 == pytest.approx(ms, rel=0.10)
+    assert getattr(uvm_programs, program)(size).steps[-1].ns / 1e6 == pytest.approx(ms, rel=off)

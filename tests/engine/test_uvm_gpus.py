@@ -47,7 +47,7 @@ def test_one_of_two_copies_may_go_and_what_was_written_is_not_lost() -> None:
     assert evicted([*both, Advise("a", "unset_read_mostly")], 2) == (1, 0)  # the copy on GPU 1 has gone
 
 
-def test_what_a_gpu_gets_ahead_from_another_is_in_vain_on_the_gpu_where_nobody_touches_it() -> None:
+def test_what_a_gpu_gets_ahead_from_another_is_in_vain_on_the_gpu_that_never_touches_it() -> None:
     # GPU 1 touches all 16 pages that its first fault brings; GPU 2 gets them with one, and the CPU takes them back.
     program = [HostTouch("a"), one_thread(*range(16)), one_thread(0, gpu=2), Prefetch("a", to=0, count=65536)]
     result = run(program, gpus=2, parameters={"uvm_perf_thrashing_enable": 0})
@@ -63,7 +63,7 @@ def test_a_remote_mapping_of_what_two_others_hold_is_for_reads_only() -> None:
     assert result.counts["came"][0].tolist() == [1, 15, 0, 0, 0]
 
 
-def test_what_is_discarded_is_mapped_by_nobody_before_it_is_asked_for() -> None:
+def test_what_is_discarded_is_mapped_nowhere_before_it_is_asked_for() -> None:
     program = [one_thread(0, gpu=2), Discard("a", count=4096), Advise("a", "accessed_by", 1)]
     result = run([*program, one_thread(0), one_thread(0)], platform=PEERS, gpus=2, parameters=ALONE)
     # Mapped where it is by a fault, which shows that it is wanted; what is evicted later is copied.

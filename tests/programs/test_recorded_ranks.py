@@ -150,7 +150,7 @@ def test_absent_ranks_are_told_and_come_in_time(tmp_path: Path) -> None:
     assert recorded_waits(made, made.check()) == [0, 0, 2000, 0]
     (tmp_path / "rank2.pt.trace.json").unlink()
     alone = import_ranks(tmp_path)
-    assert recorded_waits(alone, alone.check())[0] == -1, "nobody else's time is known"
+    assert recorded_waits(alone, alone.check())[0] == -1, "no other rank's time is known"
 
 
 def test_kernels_that_do_not_say_what_they_exchange_keep_their_times(tmp_path: Path) -> None:
@@ -338,7 +338,7 @@ A, B = "all_reduce 0,1@a 8", "all_reduce 0,1@b 8"
         ([(0, A), (RECORD, 1, 0), (WAIT, 1, 1), (1, B)], [(1, B), (0, A)], True),
         ([(0, A), (RECORD, 1, 0), (WAIT, 1, 1), (1, B)], [(1, B), (RECORD, 1, 1), (WAIT, 1, 0), (0, A)], False),
         ([(0, A), (SYNC,), (1, B)], [(1, B), (SYNC,), (0, A)], False),
-        ([(WAIT, 1, 0), (0, A), (0, B)], [(0, A), (0, B)], True),  # an event that nothing has recorded holds nobody up
+        ([(WAIT, 1, 0), (0, A), (0, B)], [(0, A), (0, B)], True),  # an event that nothing has recorded holds no stream up
     ],
 )
 def test_streams_events_and_the_host_decide_which_rank_waits_for_ever(first: list[Any], second: list[Any], ends: bool) -> None:

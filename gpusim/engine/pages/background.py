@@ -80,7 +80,7 @@ def demote(M: DriverState, g: int, idle: float) -> float:
 def fetch_ahead(M: DriverState, g: int, b: int) -> float:
     """The wanted pages of block b come to GPU g; ns."""
     W, s, gpu = M.bits, M.state[0], M.gpus[g]
-    mask, nobody, wanted = scratch(M, FAULTED), scratch(M, WRITES), shared(M, WANTED, b)
+    mask, no_writes, wanted = scratch(M, FAULTED), scratch(M, WRITES), shared(M, WANTED, b)
     copy(W, mask, wanted)
     clear(W, wanted)
     subtract(W, mask, row(M, g, RESIDENT, b))
@@ -91,9 +91,9 @@ def fetch_ahead(M: DriverState, g: int, b: int) -> float:
         r = victim(M, g)
         if r == NONE or in_flight(M, g, r):  # what was asked for goes before what may be
             return 0.0
-    clear(W, nobody)
+    clear(W, no_writes)
     M.blocks[b].served, M.blocks[b].served_by = M.counts[g].replays + 1, g
-    took = gpu.block + place(M, g, b, g, mask, nobody, PREFETCH, NONE)
+    took = gpu.block + place(M, g, b, g, mask, no_writes, PREFETCH, NONE)
     took = max(took, gpu.queued + gpu.setting_up)
     gpu.queued, gpu.setting_up = 0.0, 0.0
     return float(took)

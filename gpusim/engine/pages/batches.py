@@ -10,7 +10,7 @@ from gpusim.engine.pages.bits import clear, put
 from gpusim.engine.pages.counters import attend
 from gpusim.engine.pages.driver_tables import FAULTED, WRITES, DriverState, scratch
 from gpusim.engine.pages.events import note_batch
-from gpusim.engine.pages.frontend import Front, advance, mapped, remote_ns
+from gpusim.engine.pages.frontend import Front, advance, link_ns, mapped
 
 
 @outlined
@@ -90,7 +90,7 @@ def collect(M: DriverState, F: Front, k: int, n: int) -> int:
 def spend(M: DriverState, F: Front) -> None:
     """Time for what the warps have issued and for their remote accesses; both go on at once."""
     f, n = F.state[0], M.counts[F.state[0].processor]
-    work, remote = f.issued * f.ns, remote_ns(f)
+    work, remote = f.issued * f.ns, link_ns(f)
     n.busy += work
     n.remote += remote
     n.lagged += max(remote - work, 0.0)

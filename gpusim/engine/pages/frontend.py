@@ -89,7 +89,7 @@ def launch(F: Front, u: int, slot: int, cta: int) -> None:
 
 
 @kernel
-def remote_ns(f: Any) -> float:
+def link_ns(f: Any) -> float:
     """What the accesses over the link take that no time has been spent for yet."""
     return float(max(f.remote_ns, f.stored_ns))
 
@@ -116,7 +116,7 @@ def from_afar(M: DriverState, F: Front, b: int, page: int, write: bool, sectors:
         f.remote_ns += n_bytes * gpu.remote_byte + lines * gpu.remote_request
         f.read += n_bytes
     if M.state[0].counters:
-        count(M, p, b, page, lines, M.state[0].now + max(f.issued * f.ns, remote_ns(f)))
+        count(M, p, b, page, lines, M.state[0].now + max(f.issued * f.ns, link_ns(f)))
 
 
 @kernel
@@ -248,7 +248,7 @@ def advance(M: DriverState, F: Front, A: Any, shape: Any, tables: Any) -> None:
     """All uTLBs in turn, one access each, until none can issue, the driver has heard of an access counter, or warps pause."""
     s, m = F.state[0], M.state[0]
     moved = True
-    while moved and m.now + max(s.issued * s.ns, remote_ns(s)) < (min(m.notice_due, m.pause) if m.notices else m.pause):
+    while moved and m.now + max(s.issued * s.ns, link_ns(s)) < (min(m.notice_due, m.pause) if m.notices else m.pause):
         moved = False
         for u in range(s.utlbs):
             t = F.utlbs[u]
