@@ -107,7 +107,7 @@ def test_a_victim_gives_way_and_comes_back() -> None:
     assert composed(running) == 1
     running.over()
     running.arrive(1)
-    assert (composed(running), running.step.request[0]) == (1, 1)  # request 1 starts; 0 finds no block, and no less urgent request
+    assert (composed(running), running.step.request[0]) == (1, 1)  # request 1 starts; 0 finds no block, none is less urgent
     assert running.step.preempted[: running.step.word[t.N_PREEMPTED]].tolist() == [0]
     running.over()
     whole_run(running)
