@@ -125,7 +125,8 @@ def draw(done: list[Comparison]) -> Figure:
         panel(axes, name, [cloud], f"{len(points)} rows, median {off:.0%}", (0.5, 2.0), "row's unit", WIDEST)
         axes.set_ylabel("simulated / measured" if index % columns == 0 else "")
         axes.set_xlabel(axes.get_xlabel() if index + columns >= len(many) else "")
-    note = "Triangles: beyond the axis, so many." + (f" Others: {', '.join(few)}." if few else "")
+    far = any(not 1 / WIDEST <= simulated / measured <= WIDEST for points in groups.values() for measured, simulated in points)
+    note = "Triangles: beyond the axis, so many. " * far + (f"Others: {', '.join(few)}." if few else "")
     said = "Simulated over measured, each row a point, in the row's own unit; the band is a factor of 2."
     headline(figure, "Is the model of unified memory right about what was published?", said, note, body=ROW * lines + AXES)
     return figure
