@@ -77,6 +77,8 @@ class Paging:
     """Each run of adjacent pages beyond the first of a service, beside its copy."""
     replay: Time | None = None
     """Telling the GPU to try again, until it has."""
+    invalidate: Time | None = None
+    """The GPU's page tables and TLBs lose entries: of what is evicted, before its copy, and of what may only be read from now on."""
     first_fault: Time | None = None
     """What the first fault of a process takes beside."""
     cpu_fault: Time | None = None

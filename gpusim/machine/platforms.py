@@ -44,6 +44,7 @@ class DriverWork:
     cpu_page: float = 400.0  # a page that the CPU touches first: allocation, zeroing
     fault_interval: float = 0.0  # of the GPU: from a uTLB's fault to its next; 0: all at once
     report_interval: float = 0.0  # of all its uTLBs together: from a report in the fault buffer to the next
+    invalidate: float = 0.0  # of the GPU: its page tables and TLBs lose entries, before what was there is copied
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ ON_CPU = {
     "service_pass", "batch", "fault", "block", "first_touch", "page", "page_out", "chunk", "run", "first_fault", "cpu_fault",
     "cpu_page",
 }  # fmt: skip
-ON_GPU = {"replay", "start_h2d", "start_d2h"}
+ON_GPU = {"replay", "invalidate", "start_h2d", "start_d2h"}
 # Rates that are a share of the link's.
 OF_LINK = {"rate_h2d": "h2d", "rate_d2h": "d2h", "remote_rate": "h2d"}
 NUMBERS = [f.name for f in fields(Paging) if f.name not in ("coherent", "ats", "parameters")]
@@ -202,7 +203,7 @@ def of(profile: Profile, memory: int | None = None) -> Platform:
         work=DriverWork(
             v["service_pass"], v["batch"], v["fault"], v["block"], v["first_touch"], v["setup"], v["page"], v["page_out"],
             v["chunk"], v["run"], v["replay"], v["first_fault"], v["cpu_fault"], v["cpu_page"], v["fault_interval"],
-            v["report_interval"],
+            v["report_interval"], v["invalidate"],
         ),
         warps=int(v["warps"]),
         blocks=int(v["thread_blocks"]),

@@ -11,6 +11,7 @@ from gpusim.engine.pages.ahead import next_wanted
 from gpusim.engine.pages.bits import clear, copy, none, subtract
 from gpusim.engine.pages.chunk_policy import in_flight
 from gpusim.engine.pages.chunks import append
+from gpusim.engine.pages.copies import take_queued
 from gpusim.engine.pages.driver_tables import (
     FAULTED,
     FREE,
@@ -37,15 +38,14 @@ from gpusim.engine.pages.victims import SEARCH, spare, victim
 def work_ahead(M: DriverState, g: int, idle: float) -> None:
     """The link of GPU g has been idle for `idle` ns until now."""
     s, gpu = M.state[0], M.gpus[g]
-    gpu.queued = 0.0
+    take_queued(gpu)
     while idle > 0.0 and gpu.length[FREE] < s.reserve and s.oversubscription:
         r = spare(M, g)
         if r == NONE:
             break
         took = evict(M, g, r)
         append(M, g, r, FREE)
-        idle -= max(took, gpu.queued)
-        gpu.queued = 0.0
+        idle -= max(took, take_queued(gpu))
     if s.migrates:
         idle = demote(M, g, idle)
     while idle > 0.0 and s.learns and not s.failed:
@@ -69,8 +69,7 @@ def demote(M: DriverState, g: int, idle: float) -> float:
         if b >= 0 and not M.roots[r].locked and not in_flight(M, g, r) and not belongs(M, g, b, False):
             took = evict(M, g, r)
             append(M, g, r, FREE)
-            idle -= max(took, gpu.queued)
-            gpu.queued = 0.0
+            idle -= max(took, take_queued(gpu))
         r = newer
         looked += 1
     return float(idle)
@@ -94,6 +93,6 @@ def fetch_ahead(M: DriverState, g: int, b: int) -> float:
     clear(W, no_writes)
     M.blocks[b].served, M.blocks[b].served_by = M.counts[g].replays + 1, g
     took = gpu.block + place(M, g, b, g, mask, no_writes, PREFETCH, NONE)
-    took = max(took, gpu.queued + gpu.setting_up)
-    gpu.queued, gpu.setting_up = 0.0, 0.0
+    took = max(took, take_queued(gpu) + gpu.setting_up)
+    gpu.setting_up = 0.0
     return float(took)

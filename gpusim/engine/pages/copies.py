@@ -31,17 +31,43 @@ def zero(gpu: Any, size: int) -> None:
 
 
 @kernel
+def push(gpu: Any, ns: float, at: float) -> None:
+    """So many ns of the GPU's go before what comes, and the driver asks for them at this moment, before its service ends."""
+    if gpu.leaving == 0.0:
+        gpu.pushed = at
+    gpu.leaving += ns
+    gpu.queued += ns
+
+
+@kernel
+def take_queued(gpu: Any) -> float:
+    """The ns that services have queued, which are queued no more."""
+    ns = gpu.queued
+    gpu.queued = gpu.leaving = 0.0
+    return float(ns)
+
+
+@kernel
 def begin_copies(M: DriverState, g: int) -> None:
-    """What the service that just ended has queued on GPU g begins; page tables come before, and wait for no copy."""
-    gpu = M.gpus[g]
-    start = max(gpu.copied, M.state[0].now + gpu.setting_up)
-    if gpu.queued > 0.0 and gpu.begun == 0:
-        gpu.begun, gpu.first_copy = 1, start
-    if gpu.queued > 0.0 or gpu.setting_up > 0.0:
-        gpu.copied = start + gpu.queued
-    note_copies(M, g, start, start + gpu.queued)
-    gpu.engaged += gpu.queued
-    gpu.setting_up, gpu.queued = 0.0, 0.0
+    """What the service that just ended has queued on GPU g begins; page tables come before, and wait for no copy.
+
+    What leaves has begun when it was pushed, and what comes waits for it.
+    """
+    gpu, now = M.gpus[g], M.state[0].now
+    leaving, setting_up = gpu.leaving, gpu.setting_up
+    takes = take_queued(gpu)
+    start = max(gpu.copied, now + setting_up)
+    begin = max(gpu.copied, min(gpu.pushed, now)) if leaving > 0.0 else start
+    end = begin + leaving
+    if takes > leaving or setting_up > 0.0:
+        end = max(end, start) + takes - leaving
+    if takes > 0.0 and gpu.begun == 0:
+        gpu.begun, gpu.first_copy = 1, begin
+    if takes > 0.0 or setting_up > 0.0:
+        gpu.copied = end
+    note_copies(M, g, begin, end)
+    gpu.engaged += takes
+    gpu.setting_up = 0.0
 
 
 @kernel

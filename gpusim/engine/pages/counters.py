@@ -10,6 +10,7 @@ from gpusim.base.compiled import outlined
 from gpusim.engine.pages import system
 from gpusim.engine.pages.bits import PAGES, add, copy, drop, fill, keep, next_set, none, subtract, total
 from gpusim.engine.pages.bits import clear as wipe
+from gpusim.engine.pages.copies import take_queued
 from gpusim.engine.pages.driver_tables import (
     ASKED,
     ATS,
@@ -74,10 +75,10 @@ def attend(M: DriverState, p: int) -> None:
     s.notices -= 1
     s.notices_fetched -= 1
     s.notices_head = s.notices_head + 1 if s.notices_head + 1 < len(M.notices) else 0
-    n.service += took + gpu.queued
-    note_copies(M, p, s.now, s.now + gpu.queued)
-    s.now += gpu.queued
-    gpu.queued = 0.0
+    copies = take_queued(gpu)
+    n.service += took + copies
+    note_copies(M, p, s.now, s.now + copies)
+    s.now += copies
     s.driver_free = s.notice_due = s.now + took
 
 

@@ -75,12 +75,13 @@ GPU = record(
      # ns, and ns per byte
      ("pass_ns", f8), ("batch", f8), ("fault", f8), ("block", f8), ("first_touch", f8), ("setup", f8), ("page", f8),
      ("page_out", f8), ("chunk", f8), ("run", f8), ("replay", f8), ("first_fault", f8), ("fault_interval", f8),
-     ("report_interval", f8),
+     ("report_interval", f8), ("invalidate", f8),
      ("in_start", f8), ("in_byte", f8), ("out_start", f8), ("out_byte", f8), ("zero_byte", f8),
      ("remote_byte", f8), ("remote_request", f8), ("remote_store", f8), ("store_byte", f8),
      ("cpu_fault", f8), ("cpu_page", f8), ("cpu_byte", f8),
      ("engaged", f8),  # how long the copy engine has worked for faults
      ("copied", f8), ("queued", f8), ("setting_up", f8),  # when all copies are over; of the service that runs
+     ("leaving", f8), ("pushed", f8),  # of what is queued, what comes before copies to the GPU; when the driver has pushed it
      ("replays_at", f8),  # the batch that it serves ends then
      ("moves", (f8, LEGS)), ("takes", (f8, LEGS)),  # bytes that no transfer has yet, and what they take, ns
      ("first_copy", f8), ("begun", i8),  # of a batch: when its copies begin, and whether they have

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import add, clear, copy, fill, keep, none, put, runs, subtract, total
 from gpusim.engine.pages.chunks import let_go, take_free, unlink
-from gpusim.engine.pages.copies import adds, chunks_of, host_chunks
+from gpusim.engine.pages.copies import adds, chunks_of, host_chunks, push
 from gpusim.engine.pages.driver_tables import (
     CPU,
     DIRTY,
@@ -118,9 +118,11 @@ def throw_out(M: DriverState, g: int, b: int, mask: int) -> float:
         unmap(M, p, b, afar)
     adds(gpu, LEAVES, pages * s.page_bytes, gpu.out_byte)
     defer(M, g, b)
-    gpu.queued += min(records, 1) * gpu.out_start + pages * s.page_bytes * gpu.out_byte
+    took = gpu.block + total(W, mask) * gpu.page_out + chunks_of(M, b, going) * gpu.chunk
+    leaves = gpu.invalidate * (not none(W, mask)) + min(records, 1) * gpu.out_start + pages * s.page_bytes * gpu.out_byte
+    push(gpu, leaves, s.now + took)
     host_chunks(M, b, pages)
-    return float(gpu.block + total(W, mask) * gpu.page_out + chunks_of(M, b, going) * gpu.chunk)
+    return float(took)
 
 
 @outlined

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages import system
 from gpusim.engine.pages.bits import PAGES, add, clear, copy, has, keep, next_set, none, put, subtract, total
+from gpusim.engine.pages.copies import push
 from gpusim.engine.pages.driver_tables import (
     ASKED,
     ATS,
@@ -108,6 +109,19 @@ def place(M: DriverState, p: int, b: int, to: int, mask: int, demanded: int, cau
     return took
 
 
+@kernel
+def lose_stores(M: DriverState, q: int, b: int, mask: int) -> None:
+    """Processor q may only read the pages of row `mask` from now on; a GPU clears page tables and TLBs where it could store."""
+    W, stores = M.bits, scratch(M, FROM)
+    copy(W, stores, mask)
+    keep(W, stores, row(M, q, WRITABLE, b))
+    if none(W, stores):
+        return
+    subtract(W, row(M, q, WRITABLE, b), mask)
+    if q != CPU:
+        push(M.gpus[q], M.gpus[q].invalidate, M.state[0].now)
+
+
 @outlined
 def move(M: DriverState, p: int, b: int, to: int, mask: int, demanded: int, cause: int, duplicate: bool) -> float:
     W, block = M.bits, M.blocks[b]
@@ -116,7 +130,7 @@ def move(M: DriverState, p: int, b: int, to: int, mask: int, demanded: int, caus
         return float(took)
     if duplicate:
         for q in range(M.state[0].processors):  # a copy may be read only
-            subtract(W, row(M, q, WRITABLE, b), mask)
+            lose_stores(M, q, b, mask)
     else:
         moved = scratch(M, COPIED)
         if block.kind != ATS and not none(W, moved):
