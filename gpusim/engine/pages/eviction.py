@@ -118,10 +118,10 @@ def throw_out(M: DriverState, g: int, b: int, mask: int) -> float:
         unmap(M, p, b, afar)
     adds(gpu, LEAVES, pages * s.page_bytes, gpu.out_byte)
     defer(M, g, b)
+    host_chunks(M, b, pages)
     took = gpu.block + total(W, mask) * gpu.page_out + chunks_of(M, b, going) * gpu.chunk
     leaves = gpu.invalidate * (not none(W, mask)) + min(records, 1) * gpu.out_start + pages * s.page_bytes * gpu.out_byte
     push(gpu, leaves, s.now + took)
-    host_chunks(M, b, pages)
     return float(took)
 
 
