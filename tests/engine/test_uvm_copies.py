@@ -9,7 +9,7 @@ import pytest
 from unified_by_hand import BLOCK, TINY, WORK, one_thread
 
 from gpusim.engine.pages.simulate import UvmResult, simulate_uvm
-from gpusim.programs.managed.steps import Access, Array, HostTouch, Kernel, Prefetch
+from gpusim.programs.managed.steps import Access, Advise, Array, HostTouch, Kernel, Prefetch
 
 pytestmark = pytest.mark.hand_worked
 
@@ -37,6 +37,35 @@ def test_copies_run_while_the_driver_serves_the_next_block() -> None:
 def test_work_that_is_longer_than_the_copies_hides_them() -> None:
     step = ran([HostTouch("a"), at_once(0, 1, 2)], first_touch=200_000.0).steps[-1]
     assert round(step.ns, 3) == 10_000 + 1000 + 3 * 10 + 3 * (100 + 200_000 + 16) + COPY + 50
+
+
+FULL = [HostTouch("a"), at_once(0, 1, 2, 3)]  # four blocks in four chunks; each that comes now has to throw one out
+OUT = 200 + 32_768  # its 64 KiB, 2 bytes per ns
+
+
+def test_what_leaves_is_copied_while_the_driver_starts_again() -> None:
+    # The victim's service is 100 and a ns for each of 16 pages; the second start is a block's and a first touch's work.
+    begins = 10_000 + 1000 + 10 + 100 + (100 + 16)
+    short, long = (ran([*FULL, at_once(4)], first_touch=work).steps[-1].ns for work in (5000.0, 50_000.0))
+    assert round(short, 3) == begins + OUT + COPY + 50, "longer than what the driver does meanwhile"
+    assert round(long, 3) == begins + 50_000 + (100 + 50_000) + 16 + COPY + 50, "hidden behind it"
+
+
+def test_an_eviction_waits_for_the_copies_before_it_and_for_page_tables() -> None:
+    step = ran([*FULL, at_once(4, 5)], invalidate=7000.0).steps[-1]
+    # The driver pushes the second victim's copy at 10,000 and some ns, while the first's still runs.
+    assert (step.counts[1]["batches"], step.counts[1]["evictions"]) == (1, 2)
+    assert round(step.ns, 3) == 10_000 + 1000 + 2 * 10 + 100 + (100 + 16) + 2 * (7000 + OUT + COPY) + 50
+
+
+def test_taking_the_right_to_store_invalidates_page_tables() -> None:
+    """Of what is mostly read, a store may go to its own page alone: the pages that it could store to before lose that."""
+
+    def last(invalidate: float) -> float:
+        stores = [one_thread(page, write=True) for page in (0, 1)]
+        return ran([HostTouch("a"), Advise("a", "read_mostly", 1), one_thread(0), *stores], invalidate=invalidate).steps[-1].ns
+
+    assert round(last(7000.0) - last(0.0), 3) == 7000
 
 
 def test_page_tables_of_several_blocks_are_set_up_at_once() -> None:

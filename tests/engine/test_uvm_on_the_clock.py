@@ -133,7 +133,8 @@ def faulting_trace(copies: bool, engines: int = 1, way: int = COPY_IN) -> Result
     if copies:
         b.op("copy", (), (), read_bytes=64 << 20, activity=way, stream=1)
     trace = b.finish()
-    rates = {"paging.rate_h2d": 10e9, "paging.rate_d2h": 8e9, "paging.start_h2d": 0.0, "paging.start_d2h": 0.0}
+    rates = {"paging.rate_h2d": 10e9, "paging.rate_d2h": 8e9, "paging.start_h2d": 0.0, "paging.start_d2h": 0.0,
+             "paging.invalidate": 0.0}  # fmt: skip
     profile = machine({"copy_engines.h2d": engines, **rates, "memory.copy": 400e9}, base="gtx-1080-ti")
     work = build(trace, durations(trace, profile)[0])
     return simulate_unified(work, profile, capacity_bytes=2 * BLOCK, place="best_fit", log=True)

@@ -76,9 +76,8 @@ def test_room_is_made_ahead_and_what_is_expected_stays() -> None:
     # Nothing but the moment of an eviction differs: 64 KiB leave for each that come, and a chunk is always free.
     assert results["tree", "early"].counts[1]["faults"] == results["tree", "driver"].counts[1]["faults"]
     saved = ns["tree", "driver"] - ns["tree", "early"]
-    out = 200 + 16 * 4096 / 2
-    anew = 100 + 5000  # a service that finds a free chunk does not start again
-    assert saved == pytest.approx(20 * (out + 16 + anew), rel=0.15)  # 20 evictions; the first before the memory is full
+    # The copy waits for the victim's service and for what leaves, which takes longer than the driver's second start.
+    assert saved == pytest.approx(20 * (100 + 200 + 16 * 4096 / 2), rel=0.05)  # 20 evictions; the first before the memory is full
 
 
 def test_the_oracle_brings_what_the_kernel_will_use_and_nothing_else() -> None:
