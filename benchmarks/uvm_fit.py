@@ -7,7 +7,8 @@ GTX 1080 Ti     single faults and copies (calibrate/uvm.py); what each report in
 T4              a report from the shares of fetching and sorting in a batch; one factor on all other times of the CPU, which is
                 another one, in a virtual machine: median batches of a stencil, of two sizes
 RTX 5070 Ti     one factor on a T4's times of the CPU: a sparse kernel of one page a block, in memory; a further run of pages:
-                one of 64 pages a block; a report: STREAM
+                one of 64 pages a block; a report: STREAM; page tables and TLBs of what leaves: the first passes of two sparse
+                kernels beyond the memory
 H100            in a virtual machine: one factor on the times of the CPU, from single faults of five sizes; what a report costs,
                 from a kernel of 160 thread blocks, whose batches have a block each; what a first touch costs, from a sparse
                 kernel of a page a block
@@ -118,6 +119,19 @@ def desktop() -> tuple[float, float, float]:
     return factor, run, report
 
 
+def invalidate() -> float:
+    """ns by which page tables and TLBs hold an eviction up on an RTX 5070 Ti: with one page a block as much too long as with 64
+    too short."""
+    machine = platforms.load("rtx-5070-ti")
+    first_passes = [row("bench_sparse-021"), row("bench_sparse-033")]
+
+    def off(ns: float) -> float:
+        slow = replace(machine, work=replace(machine.work, invalidate=ns))
+        return sum(sparse_on(slow, r.key).steps[1].ns / 1e6 / r.value - 1 for r in first_passes)
+
+    return crossing(off, 0.0, 8000.0, 9000.0)
+
+
 def h100() -> tuple[float, float, float]:
     """The numbers of h100_at."""
     rows = [r for r in ROWS if r.key.startswith("h100_fault_")]
@@ -164,6 +178,7 @@ def main() -> None:
     print("POWER9: a page comes in {:.2f} us and leaves in {:.2f} us".format(*tiles()))
     print("H100: {:.2f} times the derived work of the CPU, a report {:.0f} ns, {:.2f} times the first touch".format(*h100()))
     print("RTX 5070 Ti: {:.3f} times a T4's work of the CPU, a further run {:.0f} ns, a report {:.0f} ns".format(*desktop()))
+    print(f"RTX 5070 Ti: page tables and TLBs of what leaves {invalidate():.0f} ns")
     print("T4: a report {:.0f} ns, all else {:.2f} times the GTX 1080 Ti's".format(*t4()))
 
 
