@@ -78,7 +78,7 @@ class Paging:
     replay: Time | None = None
     """Telling the GPU to try again, until it has."""
     invalidate: Time | None = None
-    """The GPU's page tables and TLBs lose entries: of what is evicted, before its copy, and of what may only be read from now on."""
+    """The GPU's page tables and TLBs lose entries: of what is evicted, before its copy, or the right to store."""
     first_fault: Time | None = None
     """What the first fault of a process takes beside."""
     cpu_fault: Time | None = None

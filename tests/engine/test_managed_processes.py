@@ -31,8 +31,8 @@ pytestmark = [pytest.mark.hand_worked, pytest.mark.slow]
 # replay.  One pass serves 20 batches, of whatever process.
 LATER = 1000 + 10 + 100 + 5000 + 16 + 300 + 65_536 + 50
 FIRST = 10_000 + LATER
-# A chunk leaves before: the driver unmaps 16 pages, and they go to the host, for longer than it takes to begin again; what comes
-# waits for them, and not for the 5016 of its first touch and its pages.
+# A chunk leaves before: the driver unmaps 16 pages, and they go to the host, for longer than it takes to begin again.  What
+# comes waits for them, and not for the 5016 of its first touch and its pages.
 EVICTS = 100 + 16 + 200 + 32_768 - 5000 - 16
 AT_ONCE = Tenancy(MPS, (Tenant(), Tenant()))
 FREE = Switch(0.0, 0)

@@ -64,8 +64,8 @@ def test_a_cyclic_sweep_over_one_block_too_many_misses_always() -> None:
 def test_eviction_copies_the_whole_chunk_clean_or_not_before_the_copy_in() -> None:
     result = run([HostTouch("a"), blocks(0, 1, 2, 3), blocks(4)], parameters=WHOLE)
     fault, c = result.steps[-1], result.steps[-1].counts[1]
-    # The fault's block is served until it finds no memory, and the victim, 1 ns for each page; what leaves is copied, at twice the
-    # rate, while the driver begins again; behind it comes what was asked for.
+    # The fault's block is served until it finds no memory, and the victim, 1 ns for each page.  What leaves is copied, at twice
+    # the rate, while the driver begins again; behind it comes what was asked for.
     assert fault.ns == 10_000 + 1000 + 10 + 100 + (100 + 512) + (200 + BLOCK / 2) + (300 + BLOCK) + 50
     assert (c["left"], c["left_clean"], c["evictions"]) == (512, 512, 1)
     clean = run([HostTouch("a"), blocks(0, 1, 2, 3), blocks(4)], parameters=WHOLE, evict="clean_drop")

@@ -77,7 +77,7 @@ def test_room_is_made_ahead_and_what_is_expected_stays() -> None:
     assert results["tree", "early"].counts[1]["faults"] == results["tree", "driver"].counts[1]["faults"]
     saved = ns["tree", "driver"] - ns["tree", "early"]
     # The copy waits for the victim's service and for what leaves, which takes longer than the driver's second start.
-    assert saved == pytest.approx(20 * (100 + 200 + 16 * 4096 / 2), rel=0.05)  # 20 evictions; the first before the memory is full
+    assert saved == pytest.approx(20 * (100 + 200 + 16 * 4096 / 2), rel=0.05)  # the first evictions before the memory is full
 
 
 def test_the_oracle_brings_what_the_kernel_will_use_and_nothing_else() -> None:

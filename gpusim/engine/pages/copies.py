@@ -1,7 +1,9 @@
 """Copies run behind the driver's back: it pushes them and serves the next block, the GPU keeps their order.
 
-A service's copies begin when the driver has done its part of it and the copies of the service before are over.  A replay waits
-for all of them, and so does the program.  One engine does both directions: what comes into a chunk waits for what leaves it.
+What leaves is pushed when the driver has evicted it, what comes when the driver has done its part of the service; either begins
+when what was pushed before is over.  A replay waits for all of them, and so does the program.  Both directions are one queue:
+what comes into a chunk waits for what leaves it, and the next victim's page tables are changed behind those of what has come,
+since all changes go through one channel (uvm_channel.c, channel_reserve_in_ce_pool; uvm_va_block.c, block_unmap_gpu).
 Copies of a service follow each other without a gap: together they start once.  (A profiler shows each from its own start.)
 """
 

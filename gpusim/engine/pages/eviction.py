@@ -76,7 +76,8 @@ def drop_lost(M: DriverState, g: int, b: int, mask: int) -> None:
 def throw_out(M: DriverState, g: int, b: int, mask: int) -> float:
     """The pages of row `mask` of block b leave GPU g for the CPU; ns.  All are copied that have no copy there, clean or not.
 
-    It is a service of that block as any other.
+    It is a service of that block as any other.  The copy waits until the GPU's page tables and TLBs have lost them, and runs
+    while the driver goes on.
     """
     W, s, gpu, n = M.bits, M.state[0], M.gpus[g], M.counts[g]
     seen = M.ranges[M.blocks[b].range]

@@ -111,7 +111,10 @@ def place(M: DriverState, p: int, b: int, to: int, mask: int, demanded: int, cau
 
 @kernel
 def lose_stores(M: DriverState, q: int, b: int, mask: int) -> None:
-    """Processor q may only read the pages of row `mask` from now on; a GPU clears page tables and TLBs where it could store."""
+    """Processor q may only read the pages of row `mask` from now on; a GPU that could store changes page tables and TLBs.
+
+    uvm_va_block.c: block_prep_read_duplicate_mapping, block_revoke_prot_gpu_to.
+    """
     W, stores = M.bits, scratch(M, FROM)
     copy(W, stores, mask)
     keep(W, stores, row(M, q, WRITABLE, b))
