@@ -267,7 +267,7 @@ def test_a_resnet_step_in_fp32_takes_what_was_published(machine: str, name: str,
 @pytest.mark.parametrize(
     ("machine", "way", "within", "us"),
     [
-        # facebookresearch/HolisticTraceAnalysis @ f4d0062c38 (MIT), tests/data: ResNet-50 in fp32 at batch 32, by channels and side
+        # facebookresearch/HolisticTraceAnalysis @ f4d0062c38 (MIT): ResNet-50 in fp32 at batch 32, by channels and side
         ("v100-sxm2-32gb", "", 0.08, {(64, 112): 459.8, (64, 56): 114.1, (128, 56): 211.5, (256, 56): 420.9, (512, 28): 216.2}),
         ("v100-sxm2-32gb", "_backward", 0.07,
          {(64, 112): 955.1, (64, 56): 246.4, (128, 56): 375.9, (256, 56): 794.9, (512, 28): 380.2}),
