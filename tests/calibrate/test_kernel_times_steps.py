@@ -7,13 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gpusim.base.errors import GpusimError
 from gpusim.calibrate.kernel_times.networks import NetworkProgram, program_of, timm_programs
-from gpusim.calibrate.kernel_times.step_fit import ReadySteps, StepModel, base, fit, numbers_of, rates_of
-from gpusim.calibrate.kernel_times.step_score import MOST, roofline, shipped, thinned, two
+from gpusim.calibrate.kernel_times.step_fit import ReadySteps, StepModel, as_shipped, base, fit, numbers_of, rates_of, refit
+from gpusim.calibrate.kernel_times.step_score import MOST, refit_classes, roofline, shipped, thinned, two
 from gpusim.calibrate.kernel_times.steps import PublishedStep, load, pack
+from gpusim.calibrate.kernel_times.write import write_classes
 from gpusim.machine.catalogue import load as load_profile
 from gpusim.machine.kernels.measured import measured_gpu
-from gpusim.machine.kernels.store import of_steps
+from gpusim.machine.kernels.store import DATA, of_steps
 
 SIZES = range(1, 9)
 
@@ -78,6 +80,34 @@ def test_a_fit_finds_the_class_that_is_slow(programs):
     after = np.abs(seen.predict(fit(seen, seen.keys)) / measured - 1).max()
     assert before > 0.15
     assert after < 0.05
+
+
+def test_one_class_is_fitted_anew_and_nothing_else(programs):
+    ready = _ready(programs, _steps([1.0] * 8))
+    key, shipped_now = ("pointwise", "half"), as_shipped(ready.keys)
+    slow = StepModel({**shipped_now.classes, key: replace(shipped_now.classes[key], memory=0.6)}, shipped_now.rates)
+    seen = _ready(programs, _steps(ready.predict(slow).tolist()))
+    found = refit(seen, shipped_now, [key])
+    assert found.classes[key].memory == pytest.approx(0.6, rel=0.05)
+    assert found.rates == shipped_now.rates
+    assert {k: c for k, c in found.classes.items() if k != key} == {k: c for k, c in shipped_now.classes.items() if k != key}
+
+
+def test_classes_that_are_fitted_anew_replace_their_lines(programs, tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    text = (DATA / "steps.yaml").read_text()
+    (folder / "steps.yaml").write_text(text)
+    model, keys, steps = refit_classes(programs, _steps([1e7 * n for n in SIZES]), ["pointwise"])
+    assert keys == [("pointwise", "half")] and len(steps) == 8
+    for _ in range(2):  # the second time writes the same
+        told = write_classes(model, keys, steps, folder)
+        now = (folder / "steps.yaml").read_text()
+        changed = [line for line in now.splitlines() if line not in text.splitlines()]
+        assert [line.partition(",")[0] for line in changed] == [f'refitted: "{told}"'.partition(",")[0], "  - {what: pointwise"]
+        assert len(now.splitlines()) == len(text.splitlines())
+    with pytest.raises(GpusimError, match="no class that whole steps"):
+        refit_classes(programs, steps, ["pointless"])
 
 
 def test_two_numbers_of_a_gpu_are_found(programs):

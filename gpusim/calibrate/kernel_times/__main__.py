@@ -3,6 +3,7 @@ python -m gpusim.calibrate.kernel_times fit FOLDER      the same fits, written t
 python -m gpusim.calibrate.kernel_times record FOLDER PROGRAMS    the programs of whole steps, recorded into the folder PROGRAMS
 python -m gpusim.calibrate.kernel_times steps FOLDER PROGRAMS     the errors of whole steps
 python -m gpusim.calibrate.kernel_times fit-steps FOLDER PROGRAMS the second-level fit, written there too
+python -m gpusim.calibrate.kernel_times fit-steps FOLDER PROGRAMS CLASS...    of these classes alone, all else as it is
 python -m gpusim.calibrate.kernel_times fit-recorded   what steps recorded on one GPU say of its kernels, written there too
 python -m gpusim.calibrate.kernel_times host FOLDER     steps that the host bounds, simulated and measured
 
@@ -20,10 +21,10 @@ from gpusim.calibrate.kernel_times.networks import record_all
 from gpusim.calibrate.kernel_times.recorded import text as recorded_text
 from gpusim.calibrate.kernel_times.rows import gather, sustained
 from gpusim.calibrate.kernel_times.score import score, text
-from gpusim.calibrate.kernel_times.step_score import evaluate, fit_all, intervals
+from gpusim.calibrate.kernel_times.step_score import evaluate, fit_all, intervals, refit_classes
 from gpusim.calibrate.kernel_times.step_score import text as step_text
 from gpusim.calibrate.kernel_times.steps import load, pack, published
-from gpusim.calibrate.kernel_times.write import write, write_steps
+from gpusim.calibrate.kernel_times.write import write, write_classes, write_steps
 from gpusim.calibrate.steps.page import FOLDER, MACHINE
 from gpusim.machine import catalogue
 from gpusim.machine.kernels.store import DATA
@@ -48,6 +49,10 @@ def main(arguments: list[str]) -> None:
             pack(Path(programs), Path(programs) / PACKED)
             recorded, steps = load(Path(programs) / PACKED), published(Path(folder))
             print(write_steps(*fit_all(recorded, steps), intervals(recorded, steps), DATA))
+        case ["fit-steps", folder, programs, *classes]:
+            pack(Path(programs), Path(programs) / PACKED)
+            found = refit_classes(load(Path(programs) / PACKED), published(Path(folder)), classes)
+            print(write_classes(*found, DATA))
         case ["fit-recorded"]:
             (DATA / "recorded.yaml").write_text("\n".join(recorded_text(FOLDER, catalogue.load(MACHINE))) + "\n")
         case ["host", folder]:

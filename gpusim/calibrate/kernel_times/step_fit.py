@@ -31,6 +31,11 @@ HOST = 6e3
 _STREAM = ClassCoefficients(floor=1669, fill=0, tile=0, chain=0, memory=1.0, blend=2)
 _ALIKE = {"pointwise": "elementwise mul", "special": "elementwise gelu"}
 """Classes, and the measured operator whose kernels are theirs."""
+_NORMALISED = {"batch_norm train": 0.97, "batch_norm backward": 0.89}
+"""Shares of the bandwidth that 38 kernels of ResNet-50 (fp32, batch 32, above 20 us) reach on a V100 and an A100, beside the
+longest thread block that `limits` has for them (facebookresearch/HolisticTraceAnalysis @ f4d0062c38, MIT)."""
+_NORMALISED_BLEND = 3.0
+"""Of the powers 1.5, 2, 3, 4 and 8 the one that leaves those kernels the least error."""
 _CONV = ClassCoefficients(floor=1669, compute=1.0, fill=50, tile=30, memory=0.95, chain=100, growth=0.8, blend=3.0)
 
 
@@ -54,6 +59,8 @@ def start(what: str, dtype: str) -> ClassCoefficients:
         return fits[_ALIKE[kind], "fp32"].coefficients
     if kind in ("layer_norm", "softmax"):
         return fits[kind, "fp32"].coefficients
+    if what in _NORMALISED:
+        return replace(_STREAM, memory=_NORMALISED[what], blend=_NORMALISED_BLEND)
     if kind in ("strided", "gather", "scatter", "sort", "resize", "group_norm", "batch_norm"):
         return replace(_STREAM, memory=0.8)
     if kind == "conversion":
@@ -197,6 +204,16 @@ def base(keys: Sequence[Key]) -> StepModel:
     return StepModel({key: start(key[0], "float16" if key[1] == "half" else "float32") for key in keys})
 
 
+def as_shipped(keys: Sequence[Key]) -> StepModel:
+    """The model as `steps.yaml` has it, with `base` for what is not there."""
+    known, rates = store.of_steps(), dict[str, tuple[float, float]]()
+    for gpu, found in store.rates_of_steps().items():
+        numbers = numbers_of(gpu)
+        peak = next(kind for kind in found if kind != "bandwidth")
+        rates[gpu] = found[peak] / numbers.peak[peak], found["bandwidth"] / numbers.bandwidth
+    return StepModel({key: known.get(key, c) if free(key) else c for key, c in base(keys).classes.items()}, rates)
+
+
 _SPREAD = {"compute": 0.35, "memory": 0.35, "fill": 1.0, "tile": 1.0, "special": 1.0, "blend": 0.7}
 _BOUNDS = {
     "compute": (0.02, 1.25), "memory": (0.05, 1.1),
@@ -229,14 +246,22 @@ def free(key: Key) -> tuple[str, ...]:
 
 def fit(steps: ReadySteps, keys: Sequence[Key], penalty: float = _PENALTY) -> StepModel:
     """Coefficients of all classes `keys` and two factors for each GPU, fitted on steps none of which is held out."""
+    return _fitted(steps, base(keys), steps.keys, sorted(set(steps.gpu.tolist())), penalty)
+
+
+def refit(steps: ReadySteps, model: StepModel, keys: Sequence[Key], penalty: float = _PENALTY) -> StepModel:
+    """The model with the coefficients of the classes `keys` alone fitted anew, from where no step was seen."""
+    return _fitted(steps, replace(model, classes={**model.classes, **base(keys).classes}), keys, [], penalty)
+
+
+def _fitted(steps: ReadySteps, model: StepModel, keys: Sequence[Key], gpus: Sequence[str], penalty: float) -> StepModel:
+    """The free coefficients of `keys` and the factors of `gpus`, drawn to where `model` has them; what else it has stays."""
     _refuse_held(steps)
-    model = base(keys)
-    places = [(key, name) for key in steps.keys for name in free(key)]
-    gpus = sorted(set(steps.gpu.tolist()))
+    places = [(key, name) for key in keys for name in free(key)]
     begin = np.array([np.log(getattr(model.classes[key], name)) for key, name in places] + [0.0] * 2 * len(gpus))
     spread = np.array([_SPREAD[name] for _, name in places] + [_RATES_SPREAD] * 2 * len(gpus))
-    limits = np.log([_bounds(key, name) for key, name in places] + [_PEAK_FACTOR, _BANDWIDTH_FACTOR] * len(gpus))
-    low, high = limits[:, 0], limits[:, 1]
+    bounds = [_bounds(key, name) for key, name in places] + [_PEAK_FACTOR, _BANDWIDTH_FACTOR] * len(gpus)
+    low, high = np.log(np.array(bounds)).T
     measured, weight = np.log(steps.measured), np.sqrt(penalty * len(steps.steps) / max(len(begin), 1))
 
     def at(x: F64) -> StepModel:
@@ -244,7 +269,7 @@ def fit(steps: ReadySteps, keys: Sequence[Key], penalty: float = _PENALTY) -> St
         for (key, name), value in zip(places, np.exp(x[: len(places)]).tolist(), strict=True):
             classes[key] = replace(classes[key], **{name: value})
         factors = np.exp(x[len(places) :]).reshape(-1, 2).tolist()
-        return StepModel(classes, {gpu: (a, b) for gpu, (a, b) in zip(gpus, factors, strict=True)})
+        return StepModel(classes, {**model.rates, **{gpu: (a, b) for gpu, (a, b) in zip(gpus, factors, strict=True)}})
 
     def residual(x: F64) -> F64:
         off = np.log(steps.predict(at(x))) - measured

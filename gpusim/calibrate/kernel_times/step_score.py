@@ -18,13 +18,27 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gpusim.base.errors import GpusimError
 from gpusim.calibrate.kernel_times.before import modelled_before
 from gpusim.calibrate.kernel_times.gpus import PROFILES, SAME, nominal
 from gpusim.calibrate.kernel_times.least_squares import minimise
 from gpusim.calibrate.kernel_times.score import errors
-from gpusim.calibrate.kernel_times.step_fit import HALF, HOST, ReadySteps, StepModel, base, fit, numbers_of, rates_of
+from gpusim.calibrate.kernel_times.step_fit import (
+    HALF,
+    HOST,
+    Key,
+    ReadySteps,
+    StepModel,
+    as_shipped,
+    base,
+    fit,
+    numbers_of,
+    rates_of,
+    refit,
+)
 from gpusim.calibrate.kernel_times.steps import PublishedStep, StepPrograms
 from gpusim.machine.kernels.durations import modelled_durations
+from gpusim.machine.kernels.store import of_steps
 from gpusim.machine.profile import load_file
 from gpusim.trace.build import TraceBuilder
 
@@ -112,6 +126,21 @@ def fit_all(programs: StepPrograms, steps: Sequence[PublishedStep]) -> tuple[Ste
     ready = ReadySteps(programs, steps, gpus)
     visible = thinned([step for step in ready.steps if not step.held])
     return fit(ReadySteps(programs, visible, gpus), ready.keys), visible
+
+
+def refit_classes(
+    programs: StepPrograms, steps: Sequence[PublishedStep], classes: Sequence[str]
+) -> tuple[StepModel, list[Key], list[PublishedStep]]:
+    """What is shipped with some classes fitted anew, on the visible steps that run them; their keys, and these steps."""
+    if unknown := set(classes) - {what for what, _ in of_steps()}:
+        raise GpusimError(f"{', '.join(sorted(unknown))}: no class that whole steps were fitted for", hint="see steps.yaml")
+    gpus = {gpu: numbers_of(gpu) for gpu in {step.gpu for step in steps}}
+    ready = ReadySteps(programs, [step for step in steps if not step.held], gpus)
+    now = as_shipped(ready.keys)
+    keys = sorted(key for key in of_steps() if key[0] in classes)
+    time = sum((ns for key, ns in ready.by_class(now).items() if key in keys), np.zeros(len(ready.steps)))
+    own = thinned([step for step, runs in zip(ready.steps, time > 0, strict=True) if runs])
+    return refit(ReadySteps(programs, own, gpus), now, keys), keys, own
 
 
 MOST = 500

@@ -13,7 +13,7 @@ from gpusim.calibrate.kernel_times.fit import FittedClass, fit, measured_numbers
 from gpusim.calibrate.kernel_times.gpus import PROFILES, SAME, nominal
 from gpusim.calibrate.kernel_times.rows import LONGEST_LAUNCH, Rows, source_of
 from gpusim.calibrate.kernel_times.score import groups, kin
-from gpusim.calibrate.kernel_times.step_fit import StepModel, free, numbers_of
+from gpusim.calibrate.kernel_times.step_fit import Key, StepModel, free, numbers_of
 from gpusim.calibrate.kernel_times.steps import PublishedStep
 from gpusim.machine.kernels.numbers import Numbers
 from gpusim.machine.kernels.physics import ClassCoefficients
@@ -108,8 +108,7 @@ def write_steps(
     lines.append("intervals:  # 10th and 90th percentile of log(measured / model) of whole steps that were not fitted")
     lines += [f"  {basis}: [{low:.3f}, {high:.3f}]" for basis, (low, high) in bars.items()]
     lines.append("classes:")
-    for (what, kind), c in sorted((key, c) for key, c in model.classes.items() if free(key)):
-        lines.append(f"  - {{what: {what}, type: {kind}, coefficients: {{{_flow(rounded(c))}}}}}")
+    lines += [_class_line(key, model) for key in sorted(model.classes) if free(key)]
     lines.append("rates:  # flop/s of large products by element type, bytes/s of streaming, as whole steps show them")
     for gpu, (peak, bandwidth) in sorted(model.rates.items()):
         numbers = numbers_of(gpu)
@@ -117,6 +116,23 @@ def write_steps(
         lines.append(f"  {gpu}: {{{kind}: {numbers.peak[kind] * peak:.4g}, bandwidth: {numbers.bandwidth * bandwidth:.4g}}}")
     (folder / "steps.yaml").write_text("\n".join(lines) + "\n")
     return f"{sum(map(bool, map(free, model.classes)))} classes from {len(steps)} steps"
+
+
+def write_classes(model: StepModel, keys: Sequence[Key], steps: Sequence[PublishedStep], folder: Path) -> str:
+    """Replace the coefficients of the classes `keys` in `steps.yaml`, and tell there which steps show them; that, as text."""
+    path, said = folder / "steps.yaml", "refitted: "
+    names, gpus = (", ".join(sorted(set(words))) for words in ([what for what, _ in keys], [step.gpu for step in steps]))
+    told = f"{names} alone, on {len(steps)} steps of {len({s.network for s in steps})} networks ({gpus}), all else as it was"
+    own = {_class_line(key, model).partition(" coefficients")[0]: _class_line(key, model) for key in keys}
+    lines = [line for line in path.read_text().splitlines() if not line.startswith(said)]
+    lines = [own.get(line.partition(" coefficients")[0], line) for line in lines]
+    at = next(i for i, line in enumerate(lines) if line.startswith("networks:")) + 1
+    path.write_text("\n".join([*lines[:at], f'{said}"{told}"', *lines[at:]]) + "\n")
+    return told
+
+
+def _class_line(key: Key, model: StepModel) -> str:
+    return f"  - {{what: {key[0]}, type: {key[1]}, coefficients: {{{_flow(rounded(model.classes[key]))}}}}}"
 
 
 def intervals(group: list[Rows], fitted: FittedClass, gpus: dict[str, Numbers]) -> dict[str, tuple[float, float]]:

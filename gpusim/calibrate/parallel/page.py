@@ -43,11 +43,11 @@ was done: median 17.5 %, p90 41.3 %, 21 of 33 orders right. The tables are of th
 parallelism, batched exchanges, multiprocessors of collectives and latencies of networks: no blind numbers any more.
 All rows were scored on 28 November 2026, with kernel times from recorded steps of an H100 (docs/measured_h100.md). The rows
 that stood here before, of different days since 23 November, had medians of 16.6 % (visible) and 15.1 % (held out), and 58 of
-121 within 15 %. Now these are 15.3 and 13.0 %, and 63. 85 came nearer: ResNet-50 on 2 and 4 A100s by 14 points, BERT there by
-6, Llama of atorch and most of flagperf's by 2 to 5. 20 are further off: ResNet-50 on V100s, RTX 3090s and 4090s by 3 to 5
-points (the bound of batch normalisation, which counts twice where shares of the bandwidth were fitted to whole steps:
-docs/kernel_times_steps.md), two layouts of Llama 7B on A100s by 3 and 5, MPT 125M at 512 tokens by 3, GPT-3 and torchtitan's
-8B by up to 1, seven of nanotron by 1 to 9.
+121 within 15 %. Now these are 15.3 and 14.2 %, and 61. 87 came nearer: ResNet-50 on V100s, RTX 3090s and 4090s by 2 to 6
+points, BERT on 2 and 4 A100s by 6, Llama of atorch and most of flagperf's by 2 to 5. 18 are further off: ResNet-50 on A100s by
+1, two layouts of Llama 7B on A100s by 3 and 5, MPT 125M at 512 tokens by 3, GPT-3 and torchtitan's 8B by up to 1, seven of
+nanotron by 1 to 9. For some hours of that day ResNet-50 on A100s was at -1 to -6 %, of batch normalisation that was too slow in
+16 bits, on V100s and RTX 3090s as well (docs/kernel_times_steps.md).
 This page is what `python -m gpusim.calibrate.parallel page` prints, of what `python -m gpusim.calibrate.parallel score`
 (`--held-out`) has kept.
 

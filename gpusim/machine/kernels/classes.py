@@ -201,7 +201,7 @@ def _stream(
     rate, longest = 0.0, 0.0
     if shape is not None:
         plain = base(name)
-        rate, longest = elements_a_clock(what, plain, shape, mixed), longest_block(what, plain, shape)
+        rate, longest = elements_a_clock(what, plain, shape, mixed), longest_block(what, plain, dtype, shape)
     elements = written / bytes_of(dtype) if rate else 0.0
     if what == "layer_norm" and dtype in _HALF and shape is not None:
         elements, rate = normalised_rows(shape), 1 / NORMALISED
