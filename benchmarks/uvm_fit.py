@@ -10,7 +10,8 @@ RTX 5070 Ti     one factor on a T4's times of the CPU: a sparse kernel of one pa
                 one of 64 pages a block; a report: STREAM
 H100            in a virtual machine: one factor on the times of the CPU, from single faults of five sizes; what a report costs,
                 from a kernel of 160 thread blocks, whose batches have a block each; what a first touch costs, from a sparse
-                kernel of a page a block
+                kernel of a page a block; a page that is mostly read and there already, from later launches of a kernel that
+                stores to such pages
 POWER9          a page that comes and one that leaves: tiles that are prefetched, without faults, with and without evictions
 """
 
@@ -22,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 from uvm_programs import (
+    CPU_OF_H100,
     GIB,
     MIB,
     ON_CPU,
@@ -140,6 +142,16 @@ def h100() -> tuple[float, float, float]:
     return factor, report, first
 
 
+def kept() -> float:
+    """ns of a page of what is mostly read that a service finds there."""
+    at = h100_at(*CPU_OF_H100)
+
+    def ms(page: float) -> float:
+        return device_kernel_on("chunk_read_mostly", replace(at, work=replace(at.work, page_kept=page))).steps[-1].ns / 1e6
+
+    return crossing(ms, row("h100-053").value, 15.0, 16.0)
+
+
 def tiles() -> tuple[float, float]:
     """us of a page of 64 KiB that comes to a V100 on POWER9, and of one that leaves; an eighth of memory and data."""
     power9 = platforms.load("v100-sxm2-power9")
@@ -163,6 +175,7 @@ def main() -> None:
     )
     print("POWER9: a page comes in {:.2f} us and leaves in {:.2f} us".format(*tiles()))
     print("H100: {:.2f} times the derived work of the CPU, a report {:.0f} ns, {:.2f} times the first touch".format(*h100()))
+    print(f"H100: a page that is mostly read and there already {kept():.1f} ns")
     print("RTX 5070 Ti: {:.3f} times a T4's work of the CPU, a further run {:.0f} ns, a report {:.0f} ns".format(*desktop()))
     print("T4: a report {:.0f} ns, all else {:.2f} times the GTX 1080 Ti's".format(*t4()))
 

@@ -71,6 +71,8 @@ class Paging:
     """A page that moves: unmapped here, mapped there."""
     page_out: Time | None = None
     """The same of a page that is evicted."""
+    page_kept: Time | None = None
+    """A page of what is mostly read that a service finds there already: the driver works out its permission all the same."""
     chunk: Time | None = None
     """A physically contiguous piece of host memory that moves in part or as a whole: unmapped, found for the GPU."""
     run: Time | None = None

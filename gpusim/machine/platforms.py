@@ -36,6 +36,7 @@ class DriverWork:
     setup: float = 0.0       # from a block's first page until the GPU has page tables for it, while the driver goes on
     page: float = 0.0        # a page moved: unmapping, page tables ...
     page_out: float | None = None  # ... one that is evicted; None: as one that comes
+    page_kept: float = 0.0   # a page of what is mostly read that a service finds there: its permission
     chunk: float = 0.0       # a contiguous piece of host memory in it: unmapping, DMA mapping
     run: float = 0.0         # each run of adjacent pages beyond the first
     replay: float = 2000.0
@@ -201,7 +202,7 @@ def of(profile: Profile, memory: int | None = None) -> Platform:
         ),
         work=DriverWork(
             v["service_pass"], v["batch"], v["fault"], v["block"], v["first_touch"], v["setup"], v["page"], v["page_out"],
-            v["chunk"], v["run"], v["replay"], v["first_fault"], v["cpu_fault"], v["cpu_page"], v["fault_interval"],
+            v["page_kept"], v["chunk"], v["run"], v["replay"], v["first_fault"], v["cpu_fault"], v["cpu_page"], v["fault_interval"],
             v["report_interval"],
         ),
         warps=int(v["warps"]),

@@ -124,6 +124,24 @@ def test_what_is_mostly_read_faults_at_each_store_but_the_last() -> None:
     assert [int(step.counts[1]["faults"]) for step in plain] == [1, 0, 0, 0]
 
 
+def test_of_what_is_mostly_read_pages_that_are_there_take_time() -> None:
+    """uvm_va_block.c, uvm_va_block_get_prefetch_hint, uvm_va_block_service_finish: what comes along is gone through page by page."""
+    slow = replace(TINY, work=replace(TINY.work, page_kept=3.0))
+    served = 10_000 + 1000 + 10 + 100 + 50
+
+    def ns(program: list[Any], machine: Any = slow, **more: Any) -> list[float]:
+        return [step.ns for step in run([HostTouch("a"), Advise("a", "read_mostly"), *program], platform=machine, **more).steps]
+
+    stores = [blocks(0, write=True), one_thread(1, write=True), blocks(0, write=True)]
+    assert ns(stores, parameters=WHOLE)[3:] == [served + 511 * 3] * 2
+    assert ns(stores, parameters=WHOLE)[:3] == ns(stores, TINY, parameters=WHOLE)[:3]  # nothing was there
+    # A read of page 16 brings 16 pages, and the tree names the 16 before them as well.
+    reads = [blocks(0), one_thread(16)]
+    assert ns(reads)[3] == ns(reads, TINY)[3] + 16 * 3
+    plain = [[step.ns for step in run([HostTouch("a"), *reads], platform=x).steps] for x in (slow, TINY)]
+    assert plain[0] == plain[1]
+
+
 def test_read_mostly_takes_the_right_to_store() -> None:
     """uvm_policy.c, va_block_set_read_duplication_locked."""
     steps = run([blocks(0, write=True), Advise("a", "read_mostly"), blocks(0), blocks(0, write=True)]).steps

@@ -108,10 +108,24 @@ def place(M: DriverState, p: int, b: int, to: int, mask: int, demanded: int, cau
     return took
 
 
+@kernel
+def kept(M: DriverState, to: int, b: int, mask: int) -> float:
+    """What the pages of row `mask` take that are at processor `to` already, ns.
+
+    What comes along with a fault is worked through page by page, there or not (uvm_va_block.c, uvm_va_block_get_prefetch_hint,
+    uvm_va_block_service_finish).
+    """
+    there = scratch(M, COPIED)
+    copy(M.bits, there, mask)
+    keep(M.bits, there, row(M, to, RESIDENT, b))
+    return float(total(M.bits, there) * M.gpus[max(to, 1)].page_kept)
+
+
 @outlined
 def move(M: DriverState, p: int, b: int, to: int, mask: int, demanded: int, cause: int, duplicate: bool) -> float:
     W, block = M.bits, M.blocks[b]
-    took = bring(M, to, b, mask, demanded, cause, duplicate)
+    took = kept(M, to, b, mask) if duplicate else 0.0
+    took += bring(M, to, b, mask, demanded, cause, duplicate)
     if M.state[0].failed:
         return float(took)
     if duplicate:
