@@ -202,8 +202,8 @@ def of(profile: Profile, memory: int | None = None) -> Platform:
         ),
         work=DriverWork(
             v["service_pass"], v["batch"], v["fault"], v["block"], v["first_touch"], v["setup"], v["page"], v["page_out"],
-            v["page_kept"], v["chunk"], v["run"], v["replay"], v["first_fault"], v["cpu_fault"], v["cpu_page"], v["fault_interval"],
-            v["report_interval"],
+            v["page_kept"], v["chunk"], v["run"], v["replay"], v["first_fault"], v["cpu_fault"], v["cpu_page"],
+            v["fault_interval"], v["report_interval"],
         ),
         warps=int(v["warps"]),
         blocks=int(v["thread_blocks"]),

@@ -74,8 +74,8 @@ GPU = record(
      ("system_pages", i8),             # of system memory, in root chunks of the list HELD
      # ns, and ns per byte
      ("pass_ns", f8), ("batch", f8), ("fault", f8), ("block", f8), ("first_touch", f8), ("setup", f8), ("page", f8),
-     ("page_out", f8), ("page_kept", f8), ("chunk", f8), ("run", f8), ("replay", f8), ("first_fault", f8), ("fault_interval", f8),
-     ("report_interval", f8),
+     ("page_out", f8), ("page_kept", f8), ("chunk", f8), ("run", f8), ("replay", f8), ("first_fault", f8),
+     ("fault_interval", f8), ("report_interval", f8),
      ("in_start", f8), ("in_byte", f8), ("out_start", f8), ("out_byte", f8), ("zero_byte", f8),
      ("remote_byte", f8), ("remote_request", f8), ("remote_store", f8), ("store_byte", f8),
      ("cpu_fault", f8), ("cpu_page", f8), ("cpu_byte", f8),
