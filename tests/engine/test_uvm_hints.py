@@ -125,7 +125,7 @@ def test_what_is_mostly_read_faults_at_each_store_but_the_last() -> None:
 
 
 def test_of_what_is_mostly_read_pages_that_are_there_take_time() -> None:
-    """uvm_va_block.c, uvm_va_block_get_prefetch_hint, uvm_va_block_service_finish: each page that comes along is worked through."""
+    """uvm_va_block.c, uvm_va_block_service_finish: each page that comes along is worked through, there or not."""
     slow = replace(TINY, work=replace(TINY.work, page_kept=3.0))
     served = 10_000 + 1000 + 10 + 100 + 50
 
