@@ -71,6 +71,7 @@ class Platform:
     warps: int = 64            # an SM holds
     blocks: int = 32           # thread blocks an SM holds
     sms_per_utlb: int = 1
+    gpcs: int = 1              # graphics processing clusters, which report faults in turn
     outstanding: int = 56      # pages of a uTLB that may be waited for ...
     entries: int = 56          # ... and entries, of aligned 16 KiB, in which they lie
     buffer: int = 8192         # entries of the fault buffer
@@ -104,6 +105,9 @@ class Number:
 RESIDENT = {
     "6.0": (64, 32), "7.5": (32, 16), "8.0": (64, 32), "8.6": (48, 16), "8.9": (48, 24), "9.0": (64, 32), "12.0": (48, 24),
 }  # fmt: skip
+# SMs of a whole GPC, by compute capability: NVIDIA's architecture whitepapers (GP100, GP102, GV100, TU102, GA100, GA102, AD102,
+# GH100, GB203).  Others are as the nearest before.
+SMS_OF_GPC = {"6.0": 10, "6.1": 5, "7.0": 14, "7.5": 12, "8.0": 16, "8.6": 12, "9.0": 18, "12.0": 12}
 ON_CPU = {
     "service_pass", "batch", "fault", "block", "first_touch", "page", "page_out", "chunk", "run", "first_fault", "cpu_fault",
     "cpu_page",
@@ -141,7 +145,7 @@ def numbers(profile: Profile) -> dict[str, Number]:
     near = _profile(nearest(profile))
     theirs = numbers(near)
     capability = profile.gpu.compute_capability
-    resident = RESIDENT[max((c for c in RESIDENT if _order(c) <= _order(capability)), key=_order, default="6.0")]
+    resident = _by_capability(RESIDENT, capability)
     for name in NUMBERS:
         value, rule = theirs[name].value, f"as {near.name}"
         if name in ("warps", "thread_blocks"):
@@ -208,6 +212,7 @@ def of(profile: Profile, memory: int | None = None) -> Platform:
         warps=int(v["warps"]),
         blocks=int(v["thread_blocks"]),
         sms_per_utlb=int(v["sms_per_utlb"]),
+        gpcs=-(-int(profile.gpu.sm_count.value) // _by_capability(SMS_OF_GPC, profile.gpu.compute_capability)),
         outstanding=int(v["outstanding_faults"]),
         entries=int(v["outstanding_entries"]),
         buffer=int(v["fault_buffer"]),
@@ -229,6 +234,10 @@ def load(machine: str) -> Platform:
 def _profile(name: str) -> Profile:
     """The catalogue's own, whatever lies in the working directory."""
     return load_file(next(path for path in origins() if path.stem == name))
+
+
+def _by_capability(table: Mapping[str, Any], capability: str) -> Any:
+    return table[max((c for c in table if _order(c) <= _order(capability)), key=_order, default="6.0")]
 
 
 def _order(capability: str) -> tuple[int, ...]:

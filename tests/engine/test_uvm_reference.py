@@ -22,6 +22,7 @@ def both(seed: int) -> tuple[Any, Reference]:
     """A few kernels that gather pages: in a row, at random, clustered, twice the same."""
     rng = np.random.default_rng(seed)
     blocks, chunks, sms = int(rng.integers(3, 9)), int(rng.integers(2, 6)), int(rng.integers(1, 5))
+    gpcs = int(rng.integers(1, sms + 1))
     limit, batch = int(rng.choice([3, 56])), int(rng.choice([5, 64, 256]))
     threshold, warps = int(rng.choice([0, 25, 51, 75, 100])), int(rng.choice([4, 16]))
     n = blocks * 512
@@ -33,14 +34,14 @@ def both(seed: int) -> tuple[Any, Reference]:
         if rng.random() < 0.4:
             touched = (rng.integers(0, n) + np.arange(threads) * int(rng.integers(1, 40))) % n
         kernels.append((touched, block, [bool(w) for w in rng.integers(0, 2, int(rng.integers(1, 4)))]))
-    plain = Reference(blocks, chunks, sms, warps, limit, batch, threshold)
+    plain = Reference(blocks, chunks, sms, warps, limit, batch, threshold, gpcs)
     program: list[Any] = [HostTouch("a")]
     for touched, block, writes in kernels:
         plain.run(touched.tolist(), block, writes)
         index = touched.astype(np.int64) * PAGE
         accesses = [Access("a", w, tx=1, bx=block, index=index, waits=w) for w in writes]
         program.append(Kernel("k", accesses, (len(index) // block, 1), (block, 1), ns=0.0))
-    platform = replace(TINY, sms=sms, memory=chunks * BLOCK, warps=warps, outstanding=limit)
+    platform = replace(TINY, sms=sms, gpcs=gpcs, memory=chunks * BLOCK, warps=warps, outstanding=limit)
     settings = {"uvm_perf_prefetch_threshold": threshold, "uvm_perf_fault_batch_count": batch}
     return simulate_uvm([Array("a", blocks * BLOCK)], program, platform, settings, log=100_000), plain
 

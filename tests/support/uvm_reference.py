@@ -57,20 +57,21 @@ class Warp:
 class Utlb:
     def __init__(self) -> None:
         self.queue: deque[Warp] = deque()
-        self.outstanding: list[tuple[int, Warp]] = []  # pages in the order in which they missed, and which warp waits
+        self.outstanding: list[tuple[int, Warp, int]] = []  # pages, which warp waits, and the place in the order of reports
+        self.place = 0
         self.left: dict[int, int] = {}
 
 
 class Reference:
     def __init__(
-        self, blocks: int, chunks: int, sms: int, warps: int, limit: int = 56, batch: int = 256, threshold: int = 51
+        self, blocks: int, chunks: int, sms: int, warps: int, limit: int = 56, batch: int = 256, threshold: int = 51, gpcs: int = 1
     ) -> None:
         self.cpu = set(range(blocks * PER_BLOCK))
         self.gpu: dict[int, set[int]] = {b: set() for b in range(blocks)}
         self.chunks: OrderedDict[int, None] = OrderedDict()
         self.capacity, self.limit, self.batch, self.threshold, self.warps = chunks, limit, batch, threshold, warps
         self.utlbs = [Utlb() for _ in range(sms)]
-        self.turn = 0
+        self.gpcs, self.gpc, self.last, self.before, self.replays = gpcs, 0, 0, 0, 0
         self.stride = min((k for k in range(1, sms + 1) if gcd(k, sms) == 1), key=lambda k: abs(k - 0.618 * sms))
         self.batches = self.fetched = self.duplicates = self.faults = self.touches = 0
         self.log: list[tuple[str, int, frozenset[int]]] = []
@@ -99,10 +100,12 @@ class Reference:
             if self.mapped(page):
                 self.touches += 1
             else:
-                pages = {p for p, _ in u.outstanding}
+                pages = {p for p, _, _ in u.outstanding}
                 if len(u.outstanding) == 8 * self.limit or len(pages | {page}) > self.limit:
                     return False
-                u.outstanding.append((page, warp))
+                u.place = max(u.place, self.before) + 1
+                self.last = max(self.last, u.place)
+                u.outstanding.append((page, warp, u.place))
                 warp.pending += 1
             warp.lane += 1
         return True
@@ -141,27 +144,34 @@ class Reference:
                     moved = True
 
     def fetch(self) -> list[int]:
-        """Three accesses of each uTLB in turn."""
+        """One access of each GPC in turn, the one of its uTLBs that has the first place."""
         out: list[int] = []
-        sent = [0] * len(self.utlbs)
-        while any(sent[k] < len(u.outstanding) for k, u in enumerate(self.utlbs)):
-            begin = self.turn
-            for v in range(len(self.utlbs)):
-                k = (begin + v * self.stride) % len(self.utlbs)
-                for page, _ in self.utlbs[k].outstanding[sent[k] : sent[k] + 3]:
-                    if len(out) == self.batch:
-                        self.turn = k
-                        return out
-                    out.append(page)
-                    sent[k] += 1
+        n = len(self.utlbs)
+        waiting = [
+            sorted((place, u, k) for u in range(g * n // self.gpcs, (g + 1) * n // self.gpcs)
+                   for k, (_, _, place) in enumerate(self.utlbs[u].outstanding))
+            for g in range(self.gpcs)
+        ]  # fmt: skip
+        while len(out) < self.batch and any(waiting):
+            if waiting[self.gpc]:
+                _, u, k = waiting[self.gpc].pop(0)
+                out.append(self.utlbs[u].outstanding[k][0])
+            self.gpc = (self.gpc + 1) % self.gpcs
         return out
 
     def replay(self) -> None:
-        for u in self.utlbs:
+        """uTLBs begin one after the other, in an order of each replay, those of which nothing goes through first."""
+        self.replays += 1
+        n, begin = len(self.utlbs), self.last + 1
+        behind = 8 * self.limit + 2 * n
+        self.last = self.before = self.last + 2 * behind
+        for number, u in enumerate(self.utlbs):
             waiting, u.outstanding = u.outstanding, []
-            for page, warp in waiting:
+            first = begin + (number * self.stride + self.replays * 40_503) % n // self.gpcs * 2
+            first += behind if any(self.mapped(page) for page, _, _ in waiting) else 0
+            for page, warp, _ in waiting:
                 if not self.mapped(page):
-                    u.outstanding.append((page, warp))
+                    u.outstanding.append((page, warp, first + len(u.outstanding)))
                     continue
                 self.touches += 1
                 warp.pending -= 1
@@ -176,6 +186,7 @@ class Reference:
                           for w in range(k, min(k + block, len(pages)), 32)])
             for k in range(0, len(pages), block)
         )  # fmt: skip
+        self.before = self.last
         for _ in range(self.warps // (block // 32)):
             for u in self.utlbs:
                 if self.ctas:

@@ -9,7 +9,8 @@ from gpusim.engine.pages.driver_tables import DriverState
 from gpusim.engine.pages.frontend import Front, mapped, push, retire, used
 
 NEVER_MIND = 1 << 40
-BURST = 3  # reports of a uTLB before the next one's, as an H100 has them
+LATER = 2  # reports of its own by which a uTLB begins after the one before it of its GPC
+SPREAD = 40_503  # odd, near the golden section of 1 << 16: from the order after a replay to that after the next
 
 
 @kernel
@@ -19,8 +20,20 @@ def reported(waited: float, interval: float) -> int:
 
 
 @kernel
+def next_of(F: Front, gpc: int, each: int) -> int:
+    """The uTLB of a GPC whose access has the first place of those to report, at most so many of each; -1: none."""
+    s = F.state[0]
+    place, found = NEVER_MIND, -1
+    for u in range(gpc * s.utlbs // s.gpcs, (gpc + 1) * s.utlbs // s.gpcs):
+        t = F.utlbs[u]
+        if t.sent < min(t.out, each) and F.misses[u, t.sent].place < place:
+            place, found = F.misses[u, t.sent].place, u
+    return found
+
+
+@kernel
 def send(F: Front, reports: int, room: int, each: int) -> None:
-    """Accesses that wait go to the fault buffer: so many reports, some of each uTLB in turn, at most so many of each.
+    """Accesses that wait go to the fault buffer: so many reports, one of each GPC in turn, at most so many of a uTLB.
 
     Those beyond the room are not looked at again: the next flush drops them.
     """
@@ -28,28 +41,22 @@ def send(F: Front, reports: int, room: int, each: int) -> None:
     put = s.get + s.buffered
     if put >= size:
         put -= size
-    more = True
-    while more:
-        more = False
-        u = s.turn
-        for _ in range(s.utlbs):
-            t = F.utlbs[u]
-            for _ in range(BURST):
-                if t.sent < min(t.out, each):
-                    if reports == 0:
-                        s.turn = u
-                        return
-                    if room > 0:
-                        F.buffer[put] = 2 * F.out[u, t.sent] + F.misses[u, t.sent].write
-                        put = put + 1 if put + 1 < size else 0
-                        s.buffered += 1
-                        room -= 1
-                    reports -= 1
-                    t.sent += 1
-                    more = True
-            u += s.stride
-            if u >= s.utlbs:
-                u -= s.utlbs
+    idle = 0
+    while reports > 0 and idle < s.gpcs:
+        u = next_of(F, s.gpc, each)
+        s.gpc = s.gpc + 1 if s.gpc + 1 < s.gpcs else 0
+        if u < 0:
+            idle += 1
+            continue
+        idle = 0
+        t = F.utlbs[u]
+        if room > 0:
+            F.buffer[put] = 2 * F.out[u, t.sent] + F.misses[u, t.sent].write
+            put = put + 1 if put + 1 < size else 0
+            s.buffered += 1
+            room -= 1
+        reports -= 1
+        t.sent += 1
 
 
 @kernel
@@ -75,10 +82,14 @@ def go(M: DriverState, F: Front, A: Any, u: int, k: int) -> None:
 def replay(M: DriverState, F: Front, A: Any) -> None:
     """All accesses that wait are tried again: those that go through end, the others stay, and will fault again.
 
-    Only what has been served since the last replay, or what the driver found mapped, can get on.
+    Only what has been served since the last replay, or what the driver found mapped, can get on.  uTLBs begin to report one after
+    the other, those of which nothing goes through first; what misses anew comes behind.
     """
     s, shift = F.state[0], M.state[0].block_shift
     now = M.counts[s.processor].replays
+    behind = F.out.shape[1] + LATER * s.utlbs
+    begin = s.last + 1
+    s.last = s.before = s.last + 2 * behind
     for u in range(s.utlbs):
         t = F.utlbs[u]
         t.sent = 0
@@ -93,5 +104,8 @@ def replay(M: DriverState, F: Front, A: Any) -> None:
                 x, y = F.misses[u, kept], F.misses[u, k]
                 x.slot, x.write, x.sectors, x.lines, x.page, x.entry = y.slot, y.write, y.sectors, y.lines, y.page, y.entry
             kept += 1
+        first = begin + LATER * ((u * s.stride + now * SPREAD) % s.utlbs // s.gpcs) + (behind if kept < t.out else 0)
+        for k in range(kept):
+            F.misses[u, k].place = first + k
         s.outstanding -= t.out - kept
         t.out = kept

@@ -5,7 +5,8 @@
 
 A uTLB serves its accesses in order, and stands still when as many pages are outstanding as it can keep, 56 in 14 entries of
 16 KiB: a store that a warp issues after its loads queues behind the loads of all other warps.  A warp goes on page by page:
-what was served once need not be there at the end.  Each access that waits is reported, whatever else waits for its page.
+what was served once need not be there at the end.  Each access that waits is reported, whatever else waits for its page, in the order of
+`place`: that in which they missed, the nth miss of each uTLB since the launch or the replay before the next of any.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ SLOT = record(
 )
 ENTRY = 14  # a uTLB keeps what waits in entries of 1 << ENTRY bytes
 WARPS = 8   # that may wait for each page
-UTLB = record([("head", i8), ("queued", i8), ("out", i8), ("pages", i8), ("entries", i8), ("sent", i8)])
-# An access that waits: slot of its warp, does it store, what it touches of the page, was it the first of its page, its entry.
-MISS = record([("slot", i8), ("write", i8), ("sectors", i8), ("lines", i8), ("page", i8), ("entry", i8)])
+UTLB = record([("head", i8), ("queued", i8), ("out", i8), ("pages", i8), ("entries", i8), ("sent", i8),
+               ("place", i8)])  # of its last miss
+# An access that waits: slot of its warp, does it store, what it touches of the page, was it the first of its page, its entry;
+# its place in the order of reports.
+MISS = record([("slot", i8), ("write", i8), ("sectors", i8), ("lines", i8), ("page", i8), ("entry", i8), ("place", i8)])
 FRONT = record(
     [("processor", i8), ("utlbs", i8), ("limit", i8), ("entries", i8), ("entry_shift", i8),
      ("slots", i8),  # of a uTLB, that this kernel uses
@@ -39,7 +42,9 @@ FRONT = record(
      ("issued", i8), ("ns", f8),
      ("remote_ns", f8), ("stored_ns", f8),  # of remote accesses, and of bytes that they store, which go the other way
      ("read", f8), ("written", f8), ("peer", f8),  # remote bytes
-     ("outstanding", i8), ("turn", i8), ("stride", i8),
+     ("outstanding", i8), ("gpcs", i8), ("gpc", i8),  # ... that reports next
+     ("last", i8), ("before", i8),  # places: the last that there is, the last of the launch or the replay
+     ("stride", i8),
      ("buffered", i8), ("get", i8)]
 )  # fmt: skip
 
@@ -163,6 +168,8 @@ def miss(F: Front, u: int, slot: int, page: int, write: bool, sectors: int, line
     F.out[u, t.out] = page
     x = F.misses[u, t.out]
     x.slot, x.write, x.sectors, x.lines, x.page, x.entry = slot, write, sectors, lines, 1 - known, 1 - near
+    t.place = x.place = max(t.place, s.before) + 1
+    s.last = max(s.last, t.place)
     t.pages += x.page
     t.entries += x.entry
     t.out += 1

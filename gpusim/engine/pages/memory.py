@@ -182,7 +182,7 @@ def _gpus(platform: Platform, gpus: int, each: int) -> Any:
 
 
 def stride(utlbs: int) -> int:
-    """From one uTLB to the next that reports: coprime to their number, and near the golden section of it."""
+    """From a uTLB's rank in the order of reports to the next one's: coprime to their number, and near the golden section of it."""
     return min((k for k in range(1, utlbs + 1) if math.gcd(k, utlbs) == 1), key=lambda k: abs(k - 0.618 * utlbs))
 
 
@@ -191,7 +191,7 @@ def front(platform: Platform) -> Front:
     slots, waiting = platform.warps * platform.sms_per_utlb, WARPS * platform.outstanding
     state = table(1, FRONT)
     state["utlbs"], state["limit"] = utlbs, platform.outstanding
-    state["stride"] = stride(utlbs)
+    state["stride"], state["gpcs"] = stride(utlbs), min(platform.gpcs, utlbs)
     state["entries"], state["entry_shift"] = platform.entries, max(ENTRY - (platform.page.bit_length() - 1), 0)
     return Front(
         state=state,

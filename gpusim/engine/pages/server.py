@@ -96,6 +96,7 @@ def begin(M: DriverState, P: PagedKernels, q: int) -> None:
     f.processor, f.warps, f.ctas, f.next_cta, f.grid_x = v.gpu, x.warps, x.ctas, 0, x.grid_x
     f.threads, f.steps, f.accesses, f.slots = x.threads, x.steps, x.accesses, x.slots
     f.sweeps = x.sweeps if s.watches == 0 else 0
+    f.before = f.last
     f.ns = P.shapes[P.runs[q].launch].ns
     unpin(M)
     if s.now >= s.driver_free:
