@@ -247,7 +247,7 @@ MISTAKES: list[tuple[str, str, int, str, str]] = [
     ("{a: 1 MiB}", "- {advise: a}", 3, "key 'hint' is missing", ""),
     ("{a: 1 MiB}", "- {kernel: k, block: [64, 32], accesses: [{read: a}]}", 3, "at most 1,024 threads", ""),
     ("{a: 1 MiB}", "- {kernel: k, grid: 2.5, accesses: [{read: a}]}", 3, "grid: 2.5 is neither a whole number nor two", "256"),
-    ("{a: 1 MiB}", "- {kernel: k, block: [256], accesses: [{read: a}]}", 3, "block: [256] is neither a whole number nor two", ""),
+    ("{a: 1 MiB}", "- {kernel: k, block: [256], accesses: [{read: a}]}", 3, "block: [256] is neither a whole number", ""),
     ("{a: 1 MiB}", "- {host_read: a, after: [7]}\n  - {kernel: k, stream: 1, accesses: [{read: a}]}", 3,
      "nothing runs in stream 7", "streams of this program: 1"),
     ("{a: 1 MiB}", "- {prefetch: a, gpu: 2}", 3, "no stream is given", "to: 2"),
