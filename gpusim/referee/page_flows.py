@@ -30,6 +30,10 @@ def check(result: Result, found: Findings) -> None:
     moved = log["flow_size"] - np.where(flows["end"] < NEVER, log["flow_left"], 0.0)  # the run may end before a flow does
     ways = {(process, way): (links, memory) for process, way, links, memory in said["routes"]}
     keys, route = np.unique(np.stack([flows[c] for c in ("process", "way", "passes")], 1), axis=0, return_inverse=True)
+    if unknown := [(p, w) for p, w, _ in keys.tolist() if (p, w) not in ways]:
+        process, way = unknown[0]
+        found.say(-1, f"a flow goes way {way} of process {process}", "a way that the run has")
+        return
     routes = [(*ways[p, w][0], *ways[p, w][1][:n]) for p, w, n in keys.tolist()]
     if len(route):
         _ends(flows, moved, log["flow_cap"], route.reshape(-1).astype(np.int64), (routes, said["rates"]), found)

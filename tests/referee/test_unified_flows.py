@@ -81,6 +81,10 @@ def test_what_is_wrong_is_seen(good: Result) -> None:
     assert "too many when flow" in " ".join(map(str, pages.check(replace(good, spec=narrow)).violations))
 
 
+def test_a_flow_of_no_process_is_told(good: Result) -> None:
+    assert "a flow goes way" in changed(good, "flow_process", 0, 7)
+
+
 def test_multiprocessors_that_were_given_otherwise_are_seen() -> None:
     """Three kernels of three streams: two that touch pages, and one that works on half of the GPU."""
     good = of_streams()

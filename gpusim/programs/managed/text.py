@@ -33,6 +33,7 @@ from gpusim.programs.managed.steps import (
     Start,
     Step,
     Wait,
+    on_stream,
 )
 
 NAME = re.compile(r"\w[\w.-]*")  # of an array: what advice can name
@@ -54,6 +55,7 @@ class _Reader:
         self.problems: list[Problem] = []
         self.arrays: dict[str, words.ArrayText] = {}
         self.freed: dict[str, int] = {}  # array -> line
+        self.awaited: list[tuple[Path_, tuple[int, ...]]] = []  # where a step waits for streams, and for which
 
     def program(self, name: str) -> ManagedProgram:
         said = validate.build(words.ProgramText, self.whole)
@@ -76,11 +78,21 @@ class _Reader:
             raise ConfigError(self.problems)
         steps: list[Step] = []
         self._steps(("steps",), said.steps, steps)
+        self._check_streams(steps)
         if not self.problems and (not steps or isinstance(steps[-1], Start)):
             self._complain(("steps",), "no step stands behind start, so that there is nothing to time", at_key=True)
         if self.problems:
             raise ConfigError(sorted(dict.fromkeys(self.problems), key=lambda p: (p.line, p.col)))
         return ManagedProgram(name, self._allocations(), steps)
+
+    def _check_streams(self, steps: list[Step]) -> None:
+        """A step that waits for a stream in which nothing runs waits for nothing."""
+        used = sorted({step.stream or 0 for step in steps if on_stream(step)})
+        for path, streams in self.awaited:
+            for stream in streams:
+                if used and stream not in used:
+                    known = f"streams of this program: {', '.join(map(str, used))}"
+                    self._complain((*path, "after"), f"after: nothing runs in stream {stream}", known)
 
     def _allocations(self) -> list[Array]:
         return [Array(k, _bytes(a), a.at, a.kind) for k, a in self.arrays.items()]
@@ -116,6 +128,8 @@ class _Reader:
             if name in self.freed:
                 self._complain(path, f"'{name}' was freed on line {self.freed[name]}")
         where = f"{self.whole.file}:{self._line(path)}"
+        if isinstance(after := getattr(step, "after", None), list):
+            self.awaited.append((path, tuple(after)))
         if isinstance(step, words.RepeatText):
             self._repeat(path, step, out)
         elif isinstance(step, words.KernelText):
@@ -143,7 +157,7 @@ class _Reader:
         if len(verbs) > 1:
             self._complain(path, f"'{verbs[0]}' and '{verbs[1]}' are two steps", "write them one after the other")
         else:
-            hint = suggest(keys[0] if keys else "", (*words.STEPS, words.START))
+            hint = suggest(keys[0] if keys else "", (*words.STEPS, words.START, words.WAIT))
             self._complain(path, "a step begins with what it does", hint)
         return ""
 
@@ -172,6 +186,9 @@ class _Reader:
     def _ranges(self, path: Path_, said: Any, where: str) -> Iterator[Step]:
         """Steps for bytes [first, first + count) of arrays."""
         after = None if isinstance(said, words.PrefetchText) else _streams(said.after)
+        if isinstance(said, words.PrefetchText) and said.stream is None and said.gpu != 1:
+            self._complain((*path, "gpu"), "gpu says whose stream it is, and no stream is given",
+                           f"write to: {said.gpu} for where the pages go, or give it a stream", True)  # fmt: skip
         for name in self._names(said):
             size = _bytes(self.arrays[name])
             count = size - said.first if said.count is None else said.count

@@ -46,7 +46,11 @@ def _list(value: Any) -> Any:
 
 def _pair(value: Any) -> Any:
     """256 is a block, or a grid, of one dimension."""
-    return [value, 1] if isinstance(value, int) else value
+    if isinstance(value, int):
+        return [value, 1]
+    if not isinstance(value, list) or len(value) != 2:
+        raise refuse(f"{value!r} is neither a whole number nor two of them", "write 256, or [32, 8] for two dimensions")
+    return value
 
 
 def _whole(value: Any) -> Any:
