@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from unified_by_hand import BLOCK, TINY, WHOLE, blocks, run
 
+from gpusim.results.page_log import COPY
 from gpusim.engine.pages.unfaulted import kernel_ns
 from gpusim.machine.platforms import load
 from gpusim.programs.managed import patterns
@@ -110,6 +111,15 @@ def test_a_batch_is_what_the_gpu_has_reported_by_then() -> None:
     # No duplicates: the five that came while three blocks were served stay, and behind them is the first after the replay.
     counts = (ran := run([HostTouch("a"), own], arrays, slow, parameters=WHOLE)).counts[1]
     assert (ran.batch_sizes[1][3], ran.batch_sizes[1][6], counts["duplicates"]) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(("gpcs", "served"), [(1, [0, 1, 2, 3]), (2, [0, 2, 1, 3])])
+def test_gpcs_report_in_turn(gpcs: int, served: list[int]) -> None:
+    # Four SMs, each a block of its own, and two reports in a batch: the first two SMs', or the first of each GPC.
+    four = replace(TINY, sms=4, gpcs=gpcs)
+    own = Kernel("own", [Access("a", bx=512 * 1024)], (4, 1), (1, 1), ns=0.0)
+    log = run([HostTouch("a"), own], [Array("a", 4 * BLOCK)], four, parameters={"uvm_perf_fault_batch_count": 2}, log=100).log
+    assert list(dict.fromkeys(log["block"][log["kind"] == COPY].tolist())) == served
 
 
 def test_a_utlb_keeps_pages_in_entries() -> None:
