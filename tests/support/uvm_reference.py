@@ -64,8 +64,9 @@ class Utlb:
 
 class Reference:
     def __init__(
-        self, blocks: int, chunks: int, sms: int, warps: int, limit: int = 56, batch: int = 256, threshold: int = 51, gpcs: int = 1
-    ) -> None:
+        self, blocks: int, chunks: int, sms: int, warps: int,
+        limit: int = 56, batch: int = 256, threshold: int = 51, gpcs: int = 1,
+    ) -> None:  # fmt: skip
         self.cpu = set(range(blocks * PER_BLOCK))
         self.gpu: dict[int, set[int]] = {b: set() for b in range(blocks)}
         self.chunks: OrderedDict[int, None] = OrderedDict()

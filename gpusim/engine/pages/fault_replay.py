@@ -82,8 +82,8 @@ def go(M: DriverState, F: Front, A: Any, u: int, k: int) -> None:
 def replay(M: DriverState, F: Front, A: Any) -> None:
     """All accesses that wait are tried again: those that go through end, the others stay, and will fault again.
 
-    Only what has been served since the last replay, or what the driver found mapped, can get on.  uTLBs begin to report one after
-    the other, those of which nothing goes through first; what misses anew comes behind.
+    Only what has been served since the last replay, or what the driver found mapped, can get on.  uTLBs begin to report one
+    after the other, those of which nothing goes through first; what misses anew comes behind.
     """
     s, shift = F.state[0], M.state[0].block_shift
     now = M.counts[s.processor].replays

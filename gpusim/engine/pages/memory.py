@@ -182,7 +182,7 @@ def _gpus(platform: Platform, gpus: int, each: int) -> Any:
 
 
 def stride(utlbs: int) -> int:
-    """From a uTLB's rank in the order of reports to the next one's: coprime to their number, and near the golden section of it."""
+    """From the rank of a uTLB that reports to the next one's: coprime to their number, and near the golden section of it."""
     return min((k for k in range(1, utlbs + 1) if math.gcd(k, utlbs) == 1), key=lambda k: abs(k - 0.618 * utlbs))
 
 
