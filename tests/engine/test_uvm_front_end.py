@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from unified_by_hand import BLOCK, TINY, WHOLE, blocks, run
 
-from gpusim.results.page_log import COPY
 from gpusim.engine.pages.unfaulted import kernel_ns
 from gpusim.machine.platforms import load
 from gpusim.programs.managed import patterns
 from gpusim.programs.managed.steps import Access, Advise, Array, HostTouch, Kernel, Prefetch
+from gpusim.results.page_log import COPY
 
 pytestmark = pytest.mark.hand_worked
 
