@@ -5,8 +5,8 @@
 
 A uTLB serves its accesses in order, and stands still when as many pages are outstanding as it can keep, 56 in 14 entries of
 16 KiB: a store that a warp issues after its loads queues behind the loads of all other warps.  A warp goes on page by page:
-what was served once need not be there at the end.  Each access that waits is reported, whatever else waits for its page, in the order
-of `place`: that in which they missed, the nth miss of each uTLB since the launch or the replay before the next of any.
+what was served once need not be there at the end.  Each access that waits is reported, whatever else waits for its page, in the
+order of `place`: that in which they missed, the nth miss of each uTLB since the launch or the replay before the next of any.
 """
 
 from __future__ import annotations
