@@ -164,11 +164,11 @@ class Reference:
         """uTLBs begin one after the other, in an order of each replay, those of which nothing goes through first."""
         self.replays += 1
         n, begin = len(self.utlbs), self.last + 1
-        behind = 8 * self.limit + 2 * n
+        behind = 8 * self.limit + 32
         self.last = self.before = self.last + 2 * behind
         for number, u in enumerate(self.utlbs):
             waiting, u.outstanding = u.outstanding, []
-            first = begin + (number * self.stride + self.replays * 40_503) % n // self.gpcs * 2
+            first = begin + 32 * ((number * self.stride + self.replays * 40_503) % n) // n
             first += behind if any(self.mapped(page) for page, _, _ in waiting) else 0
             for page, warp, _ in waiting:
                 if not self.mapped(page):

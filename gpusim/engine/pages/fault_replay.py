@@ -9,7 +9,7 @@ from gpusim.engine.pages.driver_tables import DriverState
 from gpusim.engine.pages.frontend import Front, mapped, push, retire, used
 
 NEVER_MIND = 1 << 40
-LATER = 2  # reports of its own by which a uTLB begins after the one before it of its GPC
+LATER = 32  # reports of its own by which the last uTLB begins after the first
 SPREAD = 40_503  # odd, near the golden section of 1 << 16: from the order after a replay to that after the next
 
 
@@ -87,7 +87,7 @@ def replay(M: DriverState, F: Front, A: Any) -> None:
     """
     s, shift = F.state[0], M.state[0].block_shift
     now = M.counts[s.processor].replays
-    behind = F.out.shape[1] + LATER * s.utlbs
+    behind = F.out.shape[1] + LATER
     begin = s.last + 1
     s.last = s.before = s.last + 2 * behind
     for u in range(s.utlbs):
@@ -104,7 +104,7 @@ def replay(M: DriverState, F: Front, A: Any) -> None:
                 x, y = F.misses[u, kept], F.misses[u, k]
                 x.slot, x.write, x.sectors, x.lines, x.page, x.entry = y.slot, y.write, y.sectors, y.lines, y.page, y.entry
             kept += 1
-        first = begin + LATER * ((u * s.stride + now * SPREAD) % s.utlbs // s.gpcs) + (behind if kept < t.out else 0)
+        first = begin + LATER * ((u * s.stride + now * SPREAD) % s.utlbs) // s.utlbs + (behind if kept < t.out else 0)
         for k in range(kept):
             F.misses[u, k].place = first + k
         s.outstanding -= t.out - kept
