@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.referee import page_flows, page_grants
+from gpusim.referee import page_columns, page_flows, page_grants
 from gpusim.referee import page_walk as w
 from gpusim.referee.page_walk import SAYS, walk
 from gpusim.referee.report import Findings, Report
@@ -30,6 +30,8 @@ def check(result: Result) -> Report:
     page = int(said["page"])
     blocks, whole = _blocks(said["allocations"], page)
     whole &= said["whole"]  # some policies evict pieces of chunks, and pack blocks into what is free
+    if not page_columns.check(log, said, len(blocks), found):
+        return found.report()
     pages = w.pages(log, said, blocks, whole)
     for record, code, x, y in pages.out[: walk(pages)].tolist():
         what, expected = SAYS[code]
