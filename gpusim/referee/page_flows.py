@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from gpusim.referee import page_ways
 from gpusim.referee.activities import NEVER
 from gpusim.referee.flows import Grants, ends
 from gpusim.referee.rates import most_over
@@ -35,7 +36,7 @@ def check(result: Result, found: Findings) -> None:
         found.say(-1, f"a flow goes way {way} of process {process}", "a way that the run has")
         return
     routes = [(*ways[p, w][0], *ways[p, w][1][:n]) for p, w, n in keys.tolist()]
-    if len(route):
+    if len(route) and page_ways.check(result, flows, moved, ways, found):
         _ends(flows, moved, log["flow_cap"], route.reshape(-1).astype(np.int64), (routes, said["rates"]), found)
         _links(flows, moved, route.reshape(-1), (routes, said["rates"]), found)
         _engines(flows, said["engines"], said["copies"], found)
