@@ -69,7 +69,7 @@ class _Columns:
 
 
 def check(log: Mapping[str, Any], said: Mapping[str, Any], blocks: int, found: Findings) -> bool:
-    """Whether the walk may follow: processors, sources and blocks are those of the run.  said: `paging` of the result's spec."""
+    """Whether the walk may follow: processors, sources and blocks are those of the run.  said: `paging` of the spec."""
     c = _Columns(log, int(said["processors"]), found)
     sound = _places(c, blocks)
     if sound:
@@ -128,12 +128,17 @@ def _times(c: _Columns) -> None:
 
 
 def _copies(c: _Columns) -> None:
-    """Copies of a GPU follow one another, or are of one service; those of a batch are over when it is."""
+    """Copies of a GPU follow one another, or are of one service; those of a batch are over when it is.
+
+    What notices ask for goes beside both.
+    """
     copy, wrong, beyond = c.kind == COPY, np.zeros(len(c.kind), bool), np.zeros(len(c.kind), bool)
     began = np.maximum.accumulate(np.where(c.kind == BATCH, np.arange(len(c.kind)), NONE))
     for gpu in range(1, c.processors):
         mine = np.flatnonzero(copy & (c.gpu == gpu))
         since, until = c.since[mine], c.until[mine]
+        if (c.processor[c.kind == NOTICE] == gpu).any():
+            continue
         together = (since[1:] == since[:-1]) & (until[1:] == until[:-1])
         wrong[mine[1:]] = ~together & (since[1:] < until[:-1] - TICK)
         batch = began[mine]

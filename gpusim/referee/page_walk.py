@@ -88,7 +88,8 @@ def pages(log: Mapping[str, Any], said: Mapping[str, Any], blocks: npt.NDArray[A
         blocks=blocks, whole=whole, chunks=int(said["chunks"]), page=int(said["page"]), began=int(said["began"]),
         ordered=int(said.get("ordered", True)),
         resident=np.zeros((held.shape[1], len(blocks), WORDS), np.uint64), held=held[0], taken=held[1],
-        fault=np.full(len(blocks), -1), sums=np.zeros(SUMS, np.int64), out=np.zeros((MOST, 4), np.int64), said=np.zeros(1, np.int64),
+        fault=np.full(len(blocks), -1), sums=np.zeros(SUMS, np.int64), out=np.zeros((MOST, 4), np.int64),
+        said=np.zeros(1, np.int64),
     )  # fmt: skip
 
 

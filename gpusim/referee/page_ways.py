@@ -51,7 +51,7 @@ def _of_pages(
     process, gpu = of
     mine = flows["process"] == process
     copies = log["kind"] == COPY
-    comes = copies & (log["processor"] == gpu) & (log["source"] == HOST)
+    comes = copies & (log["processor"] == gpu)  # of another GPU as well: through the host, where no link is between them
     leaves = copies & (log["processor"] == HOST) & (log["source"] == gpu)
     for way, direction, records in zip(said["pages"], ("to", "from"), (comes, leaves), strict=False):
         those, rows = np.flatnonzero(mine & (flows["way"] == way)), np.flatnonzero(records)
@@ -77,4 +77,5 @@ def _remote(result: Result, flows: Mapping[str, Any], moved: Any, found: Finding
     for process, those in enumerate(said["remote"]):
         mine = (flows["process"] == process) & np.isin(flows["way"], those[:2])
         if moved[mine].sum() > counted + ROUNDED * mine.sum() + 1e-6 * counted:
-            found.say(-1, f"{moved[mine].sum():.0f} bytes were accessed remotely by GPU {said['gpus'][process]}", f"at most {counted}")
+            what = f"{moved[mine].sum():.0f} bytes were accessed remotely by GPU {said['gpus'][process]}"
+            found.say(-1, what, f"at most {counted}")

@@ -27,7 +27,7 @@ from gpusim.machine.profile import Profile
 from gpusim.machine.topology.topology import Topology
 from gpusim.programs.managed.layout import lay_out
 from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Start, Wait, gpus_of
-from gpusim.results.page_log import BEFORE
+from gpusim.results.page_log import BEFORE, NOTICE
 from gpusim.results.result import FINISHED, HOST_OOM, OOM, Result
 from gpusim.trace.trace import HOST_WORK, MOVES, OP
 from gpusim.trace.workload import Workload
@@ -237,7 +237,8 @@ def _for_referee(program: ManagedProgram, ran: UvmResult, evict: str) -> dict[st
         "processors": len(ran.counts),
         "allocations": [[array.bytes, array.at, array.kind] for array in program.arrays],
         "events": ran.events,
-        "ordered": len(ran.counts) == 2 and all(getattr(step, "after", None) is None for step in program.steps),
+        "ordered": len(ran.counts) == 2 and all(getattr(step, "after", None) is None for step in program.steps)
+        and not bool((ran.log["kind"] == NOTICE).any()),  # what the last notices of a kernel ask for comes behind its end
         "began": ran.logged_before,
         "began_ns": ran.began,
         **({"traffic": ran.traffic.said} if ran.traffic else {}),
