@@ -100,7 +100,8 @@ CHANGES = [
     ("since", COPY, -1e6, "its own time or later"),
     ("until", READ, 1000, "its own time"), ("until", COPY, -1e9, "its begin or later"),
     ("until", COPY, 1e9, "before its batch"),
-    ("until", BATCH, 5000, "as counted"), ("until", BATCH, -5000, ""), ("time", COPY, 1000, "time"), ("time", FILL, 1000, "time"),
+    ("until", BATCH, 5000, "as counted"), ("until", BATCH, -5000, ""),
+    ("time", COPY, 1000, "time"), ("time", FILL, 1000, "time"),
     ("block", READ, 1, "without a fault at that time"),
 ]  # fmt: skip
 
