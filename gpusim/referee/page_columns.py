@@ -107,8 +107,10 @@ def _causes(c: _Columns) -> None:
     within = (c.cause >= NONE) & (c.cause < len(CAUSES))
     way = (c.cause != EVICTION) | np.where(c.kind == GONE, c.processor != HOST, c.processor == HOST)
     c.say(~(within & allowed[c.kind, np.where(within, c.cause, 0) + 1] & way), "cause", c.cause, "one that it can have")
-    bits = (c.mask != 0).any(1)
-    c.say((c.kind == BATCH) & bits, "pages, and processor", c.processor, "none, faults are told by block")
+    batches = np.flatnonzero(c.kind == BATCH)
+    bits = np.zeros(len(c.kind), bool)
+    bits[batches] = c.mask[batches].any(1)
+    c.say(bits, "pages, and processor", c.processor, "none, faults are told by block")
     c.say(c.batch != np.cumsum(c.kind == BATCH), "batch", c.batch, "as many as began up to it")
 
 

@@ -23,15 +23,18 @@ ROUNDED = 1.0  # bytes of a flow
 Ways = Mapping[tuple[int, int], tuple[list[int], list[int]]]
 
 
-def check(result: Result, flows: Mapping[str, Any], moved: Any, ways: Ways, found: Findings) -> bool:
-    """Whether the flows can have flowed: only then it makes sense to ask when they end.  moved: bytes of each."""
+def check(result: Result, flows: Mapping[str, Any], moved: Any, of: tuple[Ways, Any], found: Findings) -> bool:
+    """Whether the flows can have flowed: only then it makes sense to ask when they end.
+
+    moved: bytes of each; of: the ways that there are, and how often that of each flow passes the memory
+    """
+    ways, through = of
     log, said = result.pages or {}, result.spec["paging"]["traffic"]
     cap, passes = log["flow_cap"], flows["passes"]
     wrong = ~((cap > 0) & np.isfinite(cap) & (moved >= 0) & np.isfinite(moved) & (flows["begin"] <= flows["end"]))
     for k in np.flatnonzero(wrong).tolist():
         what = f"flow {k} of {moved[k]:g} bytes at {cap[k]:g} bytes/ns is from {flows['begin'][k]} to {flows['end'][k]} ns"
         found.say(-1, what, "a rate above 0, a size, and an end behind the begin")
-    through = np.array([len(ways[key][1]) for key in zip(flows["process"].tolist(), flows["way"].tolist(), strict=True)], int)
     of_time = (flows["way"] == KERNEL) & (passes == 0) & (cap <= 1.0)  # work that needs no bandwidth: ns, at a share of one
     for k in np.flatnonzero((passes != through) & ~of_time).tolist():
         found.say(-1, f"flow {k} passes the memory {passes[k]} times", f"{through[k]}, as way {flows['way'][k]} does")
