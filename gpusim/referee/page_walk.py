@@ -15,7 +15,7 @@ import numpy.typing as npt
 from gpusim.base.compiled import kept
 from gpusim.referee.report import MOST
 from gpusim.referee.world import step
-from gpusim.results.page_log import BATCH, COPY, EVICTION, FILL, GONE, HOST, KEEP, READ, WINDOW, WORDS, WRITE
+from gpusim.results.page_log import BATCH, COPY, DEMAND, EVICTION, FILL, GONE, HOST, KEEP, PREFETCH, READ, WINDOW, WORDS, WRITE
 
 NOTHING, ONE = np.uint64(0), np.uint64(1)
 
@@ -26,11 +26,13 @@ SAYS = (
     ("{x} pages of block {y} come to where they are", "pages that were missing there"),
     ("{x} pages of block {y} are made anew though a copy exists", "a copy of them"),
     ("{x} pages of block {y} leave where they are not", "pages that are there"),
-    ("{x} pages of block {y} were evicted and are nowhere", "a copy on the host"),
+    ("{x} pages of block {y} were evicted or moved and are nowhere", "a copy elsewhere"),
     ("the GPU holds {x} bytes or chunks, more than {y}", "at most its memory"),
     ("the record says {x} pages and names {y}", "as many as it names"),
+    ("{x} pages of block {y} come on demand without a fault at that time", "a fault on them"),
+    ("{x} pages of block {y} that have faulted are prefetched", "pages without a fault"),
 )
-BACK, NO_SUCH, NO_SOURCE, TWICE, ANEW, NOT_THERE, LOST, FULL, MISCOUNTED = range(len(SAYS))
+(BACK, NO_SUCH, NO_SOURCE, TWICE, ANEW, NOT_THERE, LOST, FULL, MISCOUNTED, UNASKED, ASKED) = range(len(SAYS))
 RIGHT = -1  # what a record without a contradiction has for a code
 FAULTS, HOST_FAULTS, BATCHES, IN, OUT, EVICTED = 0, 1, 2, 3, 8, 9  # columns of the sums; IN: one for each cause
 SUMS = 10
@@ -58,6 +60,7 @@ class Pages(NamedTuple):
     resident: Any   # uint64[P, B, WORDS] pages on each processor
     held: Any       # int64[P] pages on each processor
     taken: Any      # int64[P] blocks there that take a chunk of their own
+    fault: Any      # int64[B] the last record of a fault on each block, -1 none
     sums: Any       # int64[SUMS]
     out: Any        # int64[MOST, 4]: record, code, x, y of what is wrong
     said: Any       # int64[1]: how many
@@ -70,8 +73,9 @@ class Counts(NamedTuple):
     before: int     # pages of the block, named or not, at the processor
     present: int    # at the processor
     elsewhere: int  # at another
-    absent: int     # not at the source of a copy
+    absent: int     # not at the source of a copy, or of what stays as it was
     outside: int    # behind the end of the block
+    faulted: int    # that have faulted at that time
 
 
 def pages(log: Mapping[str, Any], said: Mapping[str, Any], blocks: npt.NDArray[Any], whole: npt.NDArray[Any]) -> Pages:
@@ -84,7 +88,8 @@ def pages(log: Mapping[str, Any], said: Mapping[str, Any], blocks: npt.NDArray[A
         blocks=blocks, whole=whole, chunks=int(said["chunks"]), page=int(said["page"]), began=int(said["began"]),
         ordered=int(said.get("ordered", True)),
         resident=np.zeros((held.shape[1], len(blocks), WORDS), np.uint64), held=held[0], taken=held[1],
-        sums=np.zeros(SUMS, np.int64), out=np.zeros((MOST, 4), np.int64), said=np.zeros(1, np.int64),
+        fault=np.full(len(blocks), -1), sums=np.zeros(SUMS, np.int64), out=np.zeros((MOST, 4), np.int64),
+        said=np.zeros(1, np.int64),
     )  # fmt: skip
 
 
@@ -118,22 +123,35 @@ def _elsewhere(w: Pages, p: int, b: int, word: int) -> Any:
 
 
 @step
+def _faulted(w: Pages, i: int, word: int) -> Any:
+    """Pages of one word that have faulted in the service that record i is of: reads and writes are a record each."""
+    f = w.fault[w.block[i]]
+    if f < 0 or w.time[f] != w.time[i]:
+        return NOTHING
+    if f > 0 and w.kind[f - 1] == READ and w.block[f - 1] == w.block[f] and w.time[f - 1] == w.time[f]:
+        return w.mask[f, word] | w.mask[f - 1, word]
+    return w.mask[f, word]
+
+
+@step
 def _counts(w: Pages, i: int) -> Counts:
     """Where the pages of record i are before it."""
     p, b = w.processor[i], w.block[i]
-    named, before, present, elsewhere, absent, outside = 0, 0, 0, 0, 0, 0
+    named, before, present, elsewhere, absent, outside, faulted = 0, 0, 0, 0, 0, 0, 0
     for word in range(WORDS):
         m, here = w.mask[i, word], w.resident[p, b, word]
         named += _bits(m)
         before += _bits(here)
         present += _bits(m & here)
         elsewhere += _bits(m & _elsewhere(w, p, b, word))
-        if w.kind[i] == COPY:
+        if w.kind[i] in (COPY, KEEP):
             absent += _bits(m & ~w.resident[w.source[i], b, word])
         left = w.blocks[b] - 64 * word
         if left < 64:
             outside += _bits(m >> np.uint64(max(left, 0)))
-    return Counts(named, before, present, elsewhere, absent, outside)
+        if w.kind[i] == COPY:
+            faulted += _bits(m & _faulted(w, i, word))
+    return Counts(named, before, present, elsewhere, absent, outside, faulted)
 
 
 @step
@@ -144,7 +162,7 @@ def _contradiction(w: Pages, i: int, n: Counts) -> tuple[int, int, int]:
         return MISCOUNTED, w.pages[i], n.named
     if n.outside > 0:
         return NO_SUCH, b, b
-    if k == COPY and n.absent > 0:
+    if k in (COPY, KEEP) and n.absent > 0:
         return NO_SOURCE, n.absent, b
     if k in (COPY, FILL, KEEP) and n.present > 0:
         return TWICE, n.present, b
@@ -152,8 +170,12 @@ def _contradiction(w: Pages, i: int, n: Counts) -> tuple[int, int, int]:
         return ANEW, n.elsewhere, b
     if k == GONE and n.present < n.named:
         return NOT_THERE, n.named - n.present, b
-    if k == GONE and w.cause[i] == EVICTION and n.elsewhere < n.named:
+    if k == GONE and w.cause[i] >= DEMAND and n.elsewhere < n.named:
         return LOST, n.named - n.elsewhere, b
+    if k == COPY and w.cause[i] == DEMAND and n.faulted < n.named:
+        return UNASKED, n.named - n.faulted, b
+    if k == COPY and w.cause[i] == PREFETCH and n.faulted > 0:
+        return ASKED, n.faulted, b
     return RIGHT, 0, b
 
 
@@ -198,7 +220,13 @@ def _each_record(w: Pages) -> int:
         last = w.time[i]
         if w.kind[i] == BATCH:
             w.sums[BATCHES] += i >= w.began and w.processor[i] != HOST
-        elif w.kind[i] <= GONE:
+        elif w.kind[i] > GONE:
+            named = 0
+            for word in range(WORDS):
+                named += _bits(w.mask[i, word])
+            if named != w.pages[i]:
+                _say(w, i, MISCOUNTED, w.pages[i], named)
+        else:
             n = _counts(w, i)
             code, x, y = _contradiction(w, i, n)
             if code != RIGHT:
@@ -207,6 +235,8 @@ def _each_record(w: Pages) -> int:
                 _add_up(w, i, n)
             if w.kind[i] > WRITE:
                 _carry_out(w, i, n)
+            else:
+                w.fault[w.block[i]] = i
     return int(w.said[0])
 
 

@@ -11,12 +11,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.referee import page_flows, page_grants
+from gpusim.referee import page_columns, page_flows, page_grants
 from gpusim.referee import page_walk as w
 from gpusim.referee.page_walk import SAYS, walk
 from gpusim.referee.report import Findings, Report
-from gpusim.results.page_log import COUNTER, DEMAND, EXPLICIT, INSIDE, PREFETCH, STALLS, WINDOW
-from gpusim.results.result import Result
+from gpusim.results.page_log import (
+    BATCH,
+    COUNTER,
+    DEMAND,
+    EXPLICIT,
+    HOST,
+    INSIDE,
+    KERNEL,
+    NOTICE,
+    PREFETCH,
+    READ,
+    STALLS,
+    WINDOW,
+    WRITE,
+)
+from gpusim.results.result import FINISHED, Result
 
 ROUNDED = 8  # ns: the parts of a step are whole numbers that add up over all steps
 
@@ -30,12 +44,15 @@ def check(result: Result) -> Report:
     page = int(said["page"])
     blocks, whole = _blocks(said["allocations"], page)
     whole &= said["whole"]  # some policies evict pieces of chunks, and pack blocks into what is free
+    if not page_columns.check(log, said, len(blocks), found):
+        return found.report()
     pages = w.pages(log, said, blocks, whole)
     for record, code, x, y in pages.out[: walk(pages)].tolist():
         what, expected = SAYS[code]
         found.say(record, what.format(x=x, y=y), expected)
     found.count("records", len(log["time"]))
     _totals(result, pages.sums, page, found)
+    _served(result, found)
     _times(result, found)
     page_flows.check(result, found)
     page_grants.check(result, found)
@@ -87,6 +104,27 @@ def _totals(result: Result, sums: npt.NDArray[np.int64], page: int, found: Findi
         if counted.get(name) != value:
             found.say(-1, f"{name} is {counted.get(name)}", f"{int(value)}, as the log adds up")
     found.count("totals", len(expected))
+
+
+def _served(result: Result, found: Findings) -> None:
+    """Batches fetch as many faults, and take as long, as the run has counted: all of the time where nothing else is served."""
+    log, said, counted = result.pages or {}, result.spec["paging"], result.metrics
+    if "together" in said or result.outcome != FINISHED:
+        return
+    timed = np.arange(len(log["time"])) >= said["began"]
+    batches = timed & (log["kind"] == BATCH)
+    fetched, expected = int(log["pages"][batches].sum()), counted["faults_per_batch"] * counted["fault_batches"]
+    if abs(fetched - expected) > 0.5:
+        found.say(-1, f"the batches fetched {fetched} faults", f"{expected:.0f}, as counted")
+    others = timed & ((log["kind"] == NOTICE) | np.isin(log["cause"], (EXPLICIT, COUNTER)))
+    others |= timed & np.isin(log["kind"], (READ, WRITE)) & (log["processor"] == HOST)
+    kernels = "step_kind" in log and bool(((log["step_kind"] == KERNEL) & (log["step_op"] < 0)).all())
+    most = others.any() or not kernels  # a prefetch that finds all pages there has no record, and takes time
+    took, service = float((log["until"] - log["since"])[batches].sum()), counted["fault_service_ns"]
+    if took > service + ROUNDED or (not most and took < service - ROUNDED):
+        expected_ns = f"{service} ns{' at most' if most else ''}, as counted"
+        found.say(-1, f"the batches were served for {took:.0f} ns", expected_ns)
+    found.count("batches", int(batches.sum()))
 
 
 def _blocks(allocations: Any, page: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -15,7 +15,7 @@ import gpusim
 from gpusim.base import calls
 from gpusim.base.errors import PolicyError
 from gpusim.base.yaml.values import PolicySpec
-from gpusim.engine.pages import settings
+from gpusim.engine.pages import settings, victims
 from gpusim.engine.pages.advice import advised
 from gpusim.machine.driver_parameters import UvmError
 from gpusim.policies import decorators as policy
@@ -165,6 +165,28 @@ def test_a_score_of_the_allocation_keeps_the_first() -> None:
         assert sum(int(s.counts[1]["faults"]) for s in result.steps[-2:]) == again
 
 
+def silent(last_use):  # type: ignore[no-untyped-def]
+    """Has an answer, and does not give it."""
+    last_use * 2.0
+
+
+def wordy(last_use):  # type: ignore[no-untyped-def]
+    """A word is no number."""
+    return "old" if last_use else "new"
+
+
+def listed(last_use):  # type: ignore[no-untyped-def]
+    """Nor is a list."""
+    return [last_use]
+
+
+@pytest.mark.parametrize(("function", "answer"), [(silent, "None"), (wordy, "'old'"), (listed, "[1.0]")])
+def test_an_eviction_policy_that_answers_no_number_is_told(function: Any, answer: str) -> None:
+    own = registry.of(policy.evict(function))
+    with pytest.raises(PolicyError, match=re.escape(f"answers {answer}, not a number")):
+        victims.find(function.__name__, own)
+
+
 @pytest.mark.parametrize("order", [[0, 1, 2, 3, 0, 4, 0], [0, 1, 2, 3, 0, 4, 1], [0, 1, 2, 3, 4] * 3])
 def test_a_score_that_reads_the_time_is_lru(order: list[int]) -> None:
     def misses(evict: str) -> int:
@@ -224,6 +246,8 @@ def test_a_block_that_rests_leaves_while_the_link_is_idle() -> None:
         ({"prefetch": "next_k"}, "prefetch policy 'next_k' brings tensors before kernels"),
         ({"evict": "ranks"}, "evict policy 'ranks' reads whole columns of candidates"),
         ({"migrate": "hott"}, "there is no migrate policy 'hott'"),
+        ({"evict": "fixed"}, "unified memory has no evict policy 'fixed'.*it is of kind 'prefetch': prefetch=fixed"),
+        ({"prefetch": "returns"}, "unified memory has no prefetch policy 'returns'.*it is of kind 'evict': evict=returns"),
     ],
 )
 def test_what_has_no_meaning_is_told(words: dict[str, str], said: str) -> None:

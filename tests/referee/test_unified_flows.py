@@ -85,6 +85,25 @@ def test_a_flow_of_no_process_is_told(good: Result) -> None:
     assert "a flow goes way" in changed(good, "flow_process", 0, 7)
 
 
+def test_ways_and_passes_are_those_of_what_moves() -> None:
+    good = of_a_trace()
+    assert good.pages is not None
+    said = good.spec["paging"]["traffic"]
+    for way, direction in zip(said["pages"][:2], ("to", "from"), strict=True):
+        flow = int(np.flatnonzero(good.pages["flow_way"] == way)[0])
+        assert f"have flown {direction} GPU 1" in changed(good, "flow_way", flow, 1)
+        assert "passes the memory 2 times; expected 1" in changed(good, "flow_passes", flow, 1)
+        assert "passes the memory 0 times; expected 1" in changed(good, "flow_passes", flow, -1)
+    far = of_streams()
+    assert far.pages is not None
+    remote = int(np.flatnonzero(np.isin(far.pages["flow_way"], far.spec["paging"]["traffic"]["remote"][0]))[0])
+    assert "were accessed remotely" in changed(far, "flow_size", remote, 1e6)
+
+
+def test_a_flow_that_cannot_be_is_told_and_not_followed() -> None:
+    assert "a rate above 0" in changed(of_a_trace(), "flow_cap", 0, -1e6)
+
+
 def test_multiprocessors_that_were_given_otherwise_are_seen() -> None:
     """Three kernels of three streams: two that touch pages, and one that works on half of the GPU."""
     good = of_streams()

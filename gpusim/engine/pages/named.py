@@ -11,7 +11,7 @@ from gpusim.base.calls import parse
 from gpusim.base.errors import PolicyError, suggest
 from gpusim.machine.driver_parameters import UvmError
 from gpusim.policies.registry import SHIPPED, Registry, bind
-from gpusim.policies.units import check, units
+from gpusim.policies.units import UNIFIED, check, units
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,8 @@ class NamedPolicies:
         try:
             entry = own.find(self.kind, name)
         except PolicyError:
-            hint = suggest(name, self.known(own))
+            others = [kind for kind in UNIFIED if kind != self.kind and any(name == entry.name for entry in own.entries(kind))]
+            hint = f"it is of kind '{others[0]}': {others[0]}={name}" if others else suggest(name, self.known(own))
             raise UvmError(f"unified memory has no {self.kind} policy '{name}'", hint=hint) from None
         check(entry, self.unit)
         bind(entry, given)

@@ -27,7 +27,7 @@ from gpusim.machine.profile import Profile
 from gpusim.machine.topology.topology import Topology
 from gpusim.programs.managed.layout import lay_out
 from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Start, Wait, gpus_of
-from gpusim.results.page_log import BEFORE
+from gpusim.results.page_log import BEFORE, COPY, NOTICE
 from gpusim.results.result import FINISHED, HOST_OOM, OOM, Result
 from gpusim.trace.trace import HOST_WORK, MOVES, OP
 from gpusim.trace.workload import Workload
@@ -237,11 +237,23 @@ def _for_referee(program: ManagedProgram, ran: UvmResult, evict: str) -> dict[st
         "processors": len(ran.counts),
         "allocations": [[array.bytes, array.at, array.kind] for array in program.arrays],
         "events": ran.events,
-        "ordered": len(ran.counts) == 2 and all(getattr(step, "after", None) is None for step in program.steps),
+        "ordered": _ordered(program, ran),
         "began": ran.logged_before,
         "began_ns": ran.began,
         **({"traffic": ran.traffic.said} if ran.traffic else {}),
     }
+
+
+def _ordered(program: ManagedProgram, ran: UvmResult) -> bool:
+    """Whether the records of the log are in the order of time: one thread wrote them, with nothing that decides ahead of it.
+
+    Others do: drivers of several GPUs, a host beside kernels, notices behind a kernel's end, and what is done while the link
+    is idle, of one stream where another faults.
+    """
+    ahead = (ran.log["kind"] == COPY) & (ran.log["since"] == ran.log["until"])
+    streams = {step.stream for step in program.steps if isinstance(step, Kernel)}
+    beside = any(getattr(step, "after", None) is not None for step in program.steps) or (len(streams) > 1 and ahead.any())
+    return len(ran.counts) == 2 and not beside and not (ran.log["kind"] == NOTICE).any()
 
 
 def metrics(program: ManagedProgram, ran: UvmResult, recorded: Foreseen | None = None) -> dict[str, int | float]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpusim.engine.run.simulate import Simulation
 from gpusim.engine.state import GRANT, SWAPS, TRAFFIC
-from gpusim.trace.trace import COPY_IN, COPY_OUT
+from gpusim.trace.trace import COPY_IN, COPY_OUT, COPY_PEER
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ def of(simulations: Sequence[Simulation], gpus: Sequence[int] = (1,), coupled: b
             "granted": sum(int(island.pager[0]["grants"]) for island in islands),
             "kept": kept, "rates": rates, "routes": routes, "sms": [int(device["sms"]) for device in devices],
             "engines": [_engines(island) for island in islands], "copies": [[COPY_IN], [COPY_OUT, SWAPS + 1]],
+            "pages": [SWAPS, SWAPS + 1, COPY_PEER], "remote": [[len(i.ways) - 2, len(i.ways) - 1, COPY_PEER] for i in islands],
         },
     )  # fmt: skip
 

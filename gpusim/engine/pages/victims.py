@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Any
+
+import numpy as np
 
 from gpusim.base.calls import parse
 from gpusim.base.compiled import kernel, outlined
@@ -31,8 +34,20 @@ def find(text: str, own: Registry = SHIPPED) -> EvictPolicy | str:
     """The policy that this text names: one of POLICIES by its name, any other ready to run.  Raises as `refuse`."""
     found: EvictPolicy | str = NAMED.find(text, own)
     if isinstance(found, EvictPolicy) and found.uncompiled:
+        answer = _tried(found)
+        if not isinstance(answer, int | float | np.number | np.bool_):
+            raise found.error(f"answers {answer!r}, not a number")
         raise found.error(f"is asked by compiled code, and numba cannot compile it: {found.uncompiled}")
     return found
+
+
+def _tried(policy: EvictPolicy) -> Any:
+    """What a function that does not compile answers where all facts are 1; a number where that cannot be told."""
+    function = policy.entry.target
+    try:
+        return function(*[1.0] * len(policy.facts), **policy.values)
+    except Exception:  # of the user's code: numba's words say more
+        return 0.0
 
 
 def foresees(text: str, own: Registry = SHIPPED) -> bool:
