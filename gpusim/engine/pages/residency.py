@@ -135,6 +135,9 @@ def bring(M: DriverState, p: int, b: int, mask: int, demanded: int, cause: int, 
         ns += populate(M, p, b, moving)
         if s.failed:
             return float(ns)
+        copy(W, source, here)  # pages of this block that made room for others of it have left, and fault again
+        add(W, source, moving)
+        keep(W, mask, source)
     for q in range(s.processors):
         if q == p:
             continue
