@@ -16,6 +16,7 @@ from gpusim.engine.pages.run import simulate_unified
 from gpusim.engine.pages.settings import DriverSettings
 from gpusim.engine.pages.victims import EVICT
 from gpusim.machine.catalogue import load
+from gpusim.programs.managed.steps import Access, Array, HostTouch, Kernel, ManagedProgram, Prefetch
 from gpusim.programs.managed.text import load as read
 from gpusim.referee import pages
 from gpusim.results.page_log import BATCH, COPY, FILL, GONE, LOG, READ
@@ -53,6 +54,16 @@ def test_every_advice_and_every_eviction_is_right(program: Any, settings: Driver
     report = pages.check(run(program, settings))
     assert report.ok, str(report)
     assert report.facts["records"] > 10 and report.facts["totals"] == 15
+
+
+def test_pages_that_make_room_for_others_of_their_block_are_where_they_went() -> None:
+    """Two arrays of malloc'ed memory on a GPU that has room for one: a prefetch evicts from the block that it brings."""
+    arrays = [Array(name, 4 << 20, kind="system") for name in "ab"]
+    both = Kernel("both", [Access("a", tx=1, bx=256), Access("b", tx=1, bx=256)], (4096, 1), (256, 1))
+    program = ManagedProgram("system", arrays, [HostTouch("a", write=True), HostTouch("b", write=True), both, Prefetch("b")])
+    run = simulate_unified(program, load("rtx-4090"), settings=DriverSettings(), capacity_bytes=4 << 20, log=True)
+    report = pages.check(run)
+    assert report.ok, str(report)
 
 
 def test_what_is_wrong_is_seen(program: Any) -> None:
