@@ -109,7 +109,7 @@ def _totals(result: Result, sums: npt.NDArray[np.int64], page: int, found: Findi
 def _served(result: Result, found: Findings) -> None:
     """Batches fetch as many faults, and take as long, as the run has counted: all of the time where nothing else is served."""
     log, said, counted = result.pages or {}, result.spec["paging"], result.metrics
-    if "together" in said or result.outcome != FINISHED:
+    if "together" in said or result.outcome != FINISHED or not {"faults_per_batch", "fault_service_ns"} <= counted.keys():
         return
     timed = np.arange(len(log["time"])) >= said["began"]
     batches = timed & (log["kind"] == BATCH)
