@@ -93,7 +93,7 @@ def main() -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"24 GiB on 16 GiB, three passes page by page: {seconds:.2f} s, {peak:.0f} MiB of memory")
     ours = fastest(lambda: random_order()[0])
-    reference = Reference(BLOCKS, CHUNKS, SMALL.sms, SMALL.warps)
+    reference = Reference(BLOCKS, CHUNKS, SMALL.sms, SMALL.warps, gpcs=SMALL.gpcs)
     theirs, _ = timed(lambda: reference.run(ORDER.tolist(), BLOCK, [False]))
     counts = random_order()[1].counts[1]
     assert (int(counts["faults"]), int(counts["batches"])) == (reference.faults, reference.batches)
