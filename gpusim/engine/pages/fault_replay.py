@@ -6,7 +6,7 @@ from typing import Any
 
 from gpusim.base.compiled import kernel
 from gpusim.engine.pages.driver_tables import DriverState
-from gpusim.engine.pages.frontend import Front, mapped, push, retire, used
+from gpusim.engine.pages.frontend import NO_PLACE, Front, mapped, push, retire, used
 
 NEVER_MIND = 1 << 40
 LATER = 32  # reports of its own by which the last uTLB begins after the first
@@ -23,11 +23,11 @@ def reported(waited: float, interval: float) -> int:
 def next_of(F: Front, gpc: int, each: int) -> int:
     """The uTLB of a GPC whose access has the first place of those to report, at most so many of each; -1: none."""
     s = F.state[0]
-    place, found = NEVER_MIND, -1
+    place, found = NO_PLACE, -1
     for u in range(gpc * s.utlbs // s.gpcs, (gpc + 1) * s.utlbs // s.gpcs):
         t = F.utlbs[u]
-        if t.sent < min(t.out, each) and F.misses[u, t.sent].place < place:
-            place, found = F.misses[u, t.sent].place, u
+        if t.next < place and t.sent < each:
+            place, found = t.next, u
     return found
 
 
@@ -57,6 +57,7 @@ def send(F: Front, reports: int, room: int, each: int) -> None:
             room -= 1
         reports -= 1
         t.sent += 1
+        t.next = F.misses[u, t.sent].place if t.sent < t.out else NO_PLACE
 
 
 @kernel
@@ -107,5 +108,6 @@ def replay(M: DriverState, F: Front, A: Any) -> None:
         first = begin + LATER * ((u * s.stride + now * SPREAD) % s.utlbs) // s.utlbs + (behind if kept < t.out else 0)
         for k in range(kept):
             F.misses[u, k].place = first + k
+        t.next = first if kept else NO_PLACE
         s.outstanding -= t.out - kept
         t.out = kept

@@ -28,9 +28,10 @@ SLOT = record(
      ("sleeps", i8)]
 )
 ENTRY = 14  # a uTLB keeps what waits in entries of 1 << ENTRY bytes
+NO_PLACE = 1 << 62
 WARPS = 8   # that may wait for each page
 UTLB = record([("head", i8), ("queued", i8), ("out", i8), ("pages", i8), ("entries", i8), ("sent", i8),
-               ("place", i8)])  # of its last miss
+               ("place", i8), ("next", i8)])  # of its last miss, and of the first that is not reported yet
 # An access that waits: slot of its warp, does it store, what it touches of the page, was it the first of its page, its entry;
 # its place in the order of reports.
 MISS = record([("slot", i8), ("write", i8), ("sectors", i8), ("lines", i8), ("page", i8), ("entry", i8), ("place", i8)])
@@ -170,6 +171,8 @@ def miss(F: Front, u: int, slot: int, page: int, write: bool, sectors: int, line
     x.slot, x.write, x.sectors, x.lines, x.page, x.entry = slot, write, sectors, lines, 1 - known, 1 - near
     t.place = x.place = max(t.place, s.before) + 1
     s.last = max(s.last, t.place)
+    if t.sent == t.out:
+        t.next = t.place
     t.pages += x.page
     t.entries += x.entry
     t.out += 1

@@ -37,7 +37,7 @@ from gpusim.engine.pages.driver_tables import (
     STREAM,
     DriverState,
 )
-from gpusim.engine.pages.frontend import ENTRY, FRONT, MISS, SLOT, UTLB, WARPS, Front
+from gpusim.engine.pages.frontend import ENTRY, FRONT, MISS, NO_PLACE, SLOT, UTLB, WARPS, Front
 from gpusim.engine.pages.pieces import EACH
 from gpusim.engine.pages.raster import COLUMN_NS, COLUMNS, SLICES, slice_shift
 from gpusim.machine.driver_parameters import BIG_PAGE, BLOCK_BYTES, PARAMETERS, UvmError
@@ -193,10 +193,12 @@ def front(platform: Platform) -> Front:
     state["utlbs"], state["limit"] = utlbs, platform.outstanding
     state["stride"], state["gpcs"] = stride(utlbs), min(platform.gpcs, utlbs)
     state["entries"], state["entry_shift"] = platform.entries, max(ENTRY - (platform.page.bit_length() - 1), 0)
+    units = table(utlbs, UTLB)
+    units["next"] = NO_PLACE
     return Front(
         state=state,
         slots=table(utlbs * slots, SLOT).reshape(utlbs, slots),
-        utlbs=table(utlbs, UTLB),
+        utlbs=units,
         queue=np.zeros((utlbs, slots), np.int64),
         left=np.zeros((utlbs, slots), np.int64),
         out=np.zeros((utlbs, waiting), np.int64),
